@@ -16,8 +16,8 @@
  * out      f32. A linear layer gets y transposed, [features][rows of x], and a convolution gets [pixels][channels].
  *
  * So weights need no transposition: pack_left only converts numbers. Some kernels also take an interleaved left operand
- * (see `interleave`), and are faster with it. The caller cuts k into blocks of about `depth`
- * steps, and left into blocks of rows that fit the second-level cache (the loops of BLIS, doi:10.1145/2764454).
+ * (see `interleave`), and are faster with it. The caller cuts k into blocks of about `depth` steps, and left into blocks
+ * of rows that fit the second-level cache (the loops of BLIS, doi:10.1145/2764454).
  *
  * A left operand consists of parts. With most kernels it has one part: the numbers themselves, as f32 in kernels of
  * type F32, as bf16 in kernels of type BF16. A kernel of type F32 with parts = 3 writes each number as the sum of up to
@@ -125,12 +125,12 @@ typedef struct ith_product_kernel {
     /* Bytes of a right panel of `steps` steps, a multiple of 64. */
     int64_t (*right_bytes)(int64_t steps);
     void (*pack_left)(const ith_product_left *left);
-    /* Some kernels also take a left operand in which the first interleaved_rows of every `rows` rows, counted from the
-     * first on, are interleaved: number k of row r of a tile lies at [k][r], from the place on where the tile's first
-     * row begins in a plain operand. The other rows of the tile lie where they lie in a plain operand. Results have the
-     * same bits. `interleave` interleaves these rows, `steps` converted numbers each, `stride` numbers apart. NULL and
-     * 0: the kernel takes plain rows only. */
+    /* Some kernels also take an interleaved left operand, which has the steps of one call. Its tiles have `rows` rows,
+     * counted from the first row on. The first interleaved_rows rows of a tile are interleaved: number k of row r lies
+     * at [k][r], from the place on where the tile's first row begins in a plain operand. The other rows of the tile lie
+     * where they lie in a plain operand. Results have the same bits. 0: the kernel takes plain rows only. */
     int64_t interleaved_rows;
+    /* Interleaves interleaved_rows rows of `steps` converted numbers, `stride` numbers apart. NULL if that is 0. */
     void (*interleave)(const float *x, int64_t stride, int64_t steps, float *to);
     void (*pack_right)(const ith_product_right *right);
     void (*pack_turned)(const ith_product_turned *turned);

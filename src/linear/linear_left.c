@@ -285,15 +285,11 @@ static void convert_interleaved(conversion *c, const ith_linear_weight *weight, 
     float numbers[INTERLEAVED_MOST][DEPTH];
     for (int64_t i = 0; i < rows; i++) {
         const int64_t place = (at + i) % tile_rows, first = i - place;
-        const float *sums = low ? low[i] : NULL;
         float *plain = (float *)(void *)(to + (at + i) * size->row_bytes) + c->begin;
         float *tile = (float *)(void *)(to + (at + first) * size->row_bytes) + c->begin * interleaved;
-        if (place >= interleaved) {
-            convert_one(c, weight, row + i, sums, plain);
-            continue;
-        }
-        convert_one(c, weight, row + i, sums, numbers[place]);
-        if (first < 0 || first + interleaved > rows) /* other rows of the tile are converted by other calls */
+        const bool is_plain = place >= interleaved;
+        convert_one(c, weight, row + i, low ? low[i] : NULL, is_plain ? plain : numbers[place]);
+        if (!is_plain && (first < 0 || first + interleaved > rows)) /* other calls convert other rows of the tile */
             interleave_row(numbers[place], c->steps, place, interleaved, tile);
         else if (place == interleaved - 1)
             size->kernel->interleave(numbers[0], DEPTH, c->steps, tile);
