@@ -9,19 +9,6 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The bytes of the UTF-8 character at p in a string (RFC 3629); 0 if there is none. */
-static inline size_t ith_utf8_bytes(const char *p)
-{
-    const unsigned char *c = (const unsigned char *)p;
-    const size_t bytes = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
-    for (size_t i = 1; i < bytes; i++)
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    const bool is_long = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);   /* fewer bytes would do */
-    const bool is_none = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90); /* not in Unicode */
-    return is_long || is_none ? 0 : bytes;
-}
-
 /* Whether a byte continues a character of UTF-8. A text may have more than ITH_UTF8_CONTINUING of them in a row, which
  * are then no UTF-8. */
 static inline bool ith_utf8_continues(char byte)
@@ -30,6 +17,19 @@ static inline bool ith_utf8_continues(char byte)
 }
 
 enum { ITH_UTF8_CONTINUING = 3 }; /* the most bytes that continue one character */
+
+/* The bytes of the UTF-8 character at p in a string (RFC 3629); 0 if there is none. */
+static inline size_t ith_utf8_bytes(const char *p)
+{
+    const unsigned char *c = (const unsigned char *)p;
+    const size_t bytes = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < bytes; i++)
+        if (!ith_utf8_continues(p[i]))
+            return 0;
+    const bool is_long = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);   /* fewer bytes would do */
+    const bool is_none = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90); /* not in Unicode */
+    return is_long || is_none ? 0 : bytes;
+}
 
 /* The bytes of the longest beginning of a string that has at most `most` bytes and does not end within a character. */
 static inline size_t ith_utf8_cut(const char *text, size_t most)

@@ -145,12 +145,36 @@ static void a_plan_of_many_ranks_and_chunks(void **state)
     ith_context_destroy(&context);
 }
 
+/* Nearly each of 65535 chunks has the end of a batch entry among the heads of 1000000 ranks, which it may cut. */
+static void a_plan_of_many_ranks_and_entries(void **state)
+{
+    (void)state;
+    const int ranks = 1000000, chunks = 65535;
+    ith_context *context;
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    problem.batch = 99999, problem.heads = problem.kv_heads = 1655369, problem.head_dim = 8;
+    problem.q_len = problem.kv_len = 1;
+    options.strategy = ITH_STRATEGY_ULYSSES, options.exchange = ITH_EXCHANGE_COPY, options.chunks = chunks;
+    options.threads = 1;
+    if (ith_plan_predict(context, &problem, &options, ranks, 0, false, &info))
+        fail_msg("%s", ith_context_error(context));
+    assert_int_equal(info.chunks, chunks);
+    /* q, k and v of the heads of all ranks but the first one, which has its share of each chunk */
+    assert_true(in_range(info.sent_bytes, problem.batch * problem.heads / ranks * (ranks - 2) * 8 * 4 * 3,
+                         problem.batch * problem.heads * 8 * 4 * 3));
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_are_sums_of_moves),
         cmocka_unit_test(runs_are_sums_of_ranks),
         cmocka_unit_test(a_plan_of_many_ranks_and_chunks),
+        cmocka_unit_test(a_plan_of_many_ranks_and_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

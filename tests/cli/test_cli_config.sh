@@ -149,6 +149,7 @@ later 'steps: 3\nseed:1\n' "3: could not find expected ':' while scanning a simp
 later ' steps: 3\nseed: 1\n' '2: text follows the end of the mapping, whose keys all begin in one column'
 later 'steps: 3\n...\nseed: 1\n' "3: text follows '...', which ends the file"
 later 'steps: 3\n...\n\tseed\n' "3: text follows '...', which ends the file"
+later 'steps: 3\n...\n"seed\n' "3: text follows '...', which ends the file"
 later 'steps: 3\n...\n---\nseed: 1\n' '3: a second document begins; a file has one'
 later 'steps:3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"
 later 'steps = 3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"

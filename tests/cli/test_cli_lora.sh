@@ -37,6 +37,12 @@ expect 1 "; the strength 'x' is no number" "$ithaca" bench generate --model "$mo
 expect 0 "left open: .*; the strength 'x' is no number" "${run[@]}" --print-config --lora "$work/style.safetensors:x"
 expect 1 "cannot open 85: .*; a comma begins another file, and a strength has a point: FILE:STRENGTH is such as $work/style.safetensors:0.85\$" \
     "${run[@]}" --lora "$work/style.safetensors:0,85"
+expect 1 "cannot open 5: .* is such as $work/style.safetensors:-1.5\$" "${run[@]}" --lora "$work/style.safetensors:-1,5"
+# Digits that no strength of the file before them goes on with are the name of a file.
+for list in :0.5,85 ,85 :.5,5 :1e0,5; do
+    expect 1 "cannot open ${list#*,}: No such file or directory\$" "${run[@]}" --lora "$work/style.safetensors$list"
+done
+expect 1 "cannot open 85: No such file or directory\$" "${run[@]}" --lora "$work/style.safetensors:0" --lora-low 85
 expect 1 "cannot open $work/none:x: No such file or directory\$" "${run[@]}" --lora "$work/none:x"
 expect 1 "cannot open 85: No such file or directory\$" "${run[@]}" --lora 85
 expect 1 "model.safetensors.*no part of a LoRA" "${run[@]}" --lora "$model/text_encoder/model.safetensors"

@@ -17,6 +17,9 @@ for file in "$root"/machines/*.yaml; do
 done
 cp "$root/machines/h100-8.yaml" "$work/H.YAML" # capitals, as on some systems
 (cd "$work" && expect 0 "" "$ithaca" plan --machine H.YAML --seq 16)
+mkdir -p "$work/own/machines" # a program with machines of its own
+cp "$ithaca" "$work/own" && cp "$work/H.YAML" "$work/own/machines" && cp "$root/machines/h100-8.yaml" "$work/own/machines/h.yaml"
+LD_LIBRARY_PATH=$build expect 1 "no machine 'H'; there are h, and files" "$work/own/ithaca" plan --machine H --seq 16
 expect 1 "no machine 'none'; there are .*h100-8, .*tpu-v7x-8" "$ithaca" plan --machine none --seq 16
 expect 2 "--problem or --seq is needed" "$ithaca" plan --machine h100-8
 expect 2 "--problem excludes --seq" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p --seq 16

@@ -116,6 +116,10 @@ done
 grep -qE "^ithaca verify: rank 1 on [^ ]+: option '--heads' requires an argument\$" err.0 || fail "an option without its argument: $(cat err.0)"
 processes_differ="1 --$(printf 'é%.0s' {1..40})" over_sockets 2 verify --seq 17 --timeout 20 # cut between letters
 grep -qF "unrecognized option '--$(printf 'é%.0s' {1..31})'" err.0 || fail "a long word: $(cat err.0)"
+for letter in "" x; do
+    processes_differ="1 $letter$(printf 'é%.0s' {1..300})" over_sockets 2 verify --seq 17 --timeout 20
+    grep -q "rank 1 on [^ ]*: '${letter}é" err.0 && ! grep -q '[?]' err.0 || fail "a long word without dashes: $(cat err.0)"
+done
 processes_differ="1 --p" over_sockets 2 "${small[@]}" --timeout 20
 ended 2 2
 grep -qE "^ithaca generate: rank 1 on [^ ]+: option '--p' is ambiguous\$" err.0 || fail "an ambiguous option: $(cat err.0)"

@@ -55,6 +55,10 @@ for word in -version -vers -help -usage --verison; do
     expect 2 "^ithaca: unrecognized option '$word'; the nearest is '--[a-z]*'\$" "$ithaca" $word
 done
 expect 2 "no command 'paint'" "$ithaca" paint -version
+# Words behind the first argument may be options, except where POSIX is followed to the letter.
+expect 2 "^ithaca tokenize: unrecognized option '-vers'" "$ithaca" tokenize text -vers
+POSIXLY_CORRECT=1 expect 2 "^ithaca tokenize: --model is needed" "$ithaca" tokenize text -vers
+POSIXLY_CORRECT=1 expect 2 "^ithaca tokenize: unrecognized option '-vers'" "$ithaca" tokenize --model x -vers
 expect 2 "invalid option -- 'x'" "$ithaca" generate -x 3
 # Words with commands to a terminal, or with the end of a line, are shown with '?' for these characters.
 odd=$(printf 'a\033[31m\n\302\233z')
@@ -72,6 +76,9 @@ refused "^ithaca generate: invalid option -- '[?]'" generate $'-\033'
 refused "^ithaca generate: invalid option -- 'z'" generate "-z$odd"
 refused "^ithaca generate: option '--p=$shown' is ambiguous" generate "--p=$odd"
 refused "^ithaca generate: '$shown' is not an option" generate "$odd"
+for letter in "" x; do # a word of 6000 bytes is cut, between letters
+    refused "^ithaca generate: '$letter(é)+\$" generate "$letter$(printf 'é%.0s' {1..3000})"
+done
 refused "^ithaca generate: --steps: '$shown' is not a whole number" generate --steps "$odd"
 refused "^ithaca generate: --config is given twice.*of $shown into $shown" generate --config "$odd" --config "$odd"
 refused "^ithaca generate: option '--model' requires an argument" generate --model

@@ -67,20 +67,26 @@ ith_heads_run ith_chunk_run(const ith_attn_setting *s, int chunk, int64_t begin,
                            .longer = ith_max64(ith_min64(longer, last) - begin, 0)};
 }
 
-/* How many of the numbers first, first + step, ... (`count` of them, all above 0) are multiples of d. From the first
- * multiple on, they repeat with a period. */
+/* The least i >= 0 for which i * step is `rest` more than a multiple of d; INT64_MAX if there is none, or if i * step
+ * is beyond all sizes. rest and step are from 0 to d - 1. i * step is rest + k * d, so k * d is `rest` less than a
+ * multiple of step, and the least k is found in the same way. This takes the steps of Euclid's algorithm. */
+static int64_t first_with_rest(int64_t rest, int64_t step, int64_t d)
+{
+    int64_t sum;
+    if (!rest)
+        return 0;
+    if (!step)
+        return INT64_MAX;
+    const int64_t k = first_with_rest((step - rest % step) % step, d % step, step);
+    return ith_size_mul(k, d, &sum) && ith_size_add(sum, rest, &sum) ? sum / step : INT64_MAX;
+}
+
+/* How many of the numbers first, first + step, ... (`count` of them) are multiples of d. From the first multiple on,
+ * they repeat with a period. */
 static int64_t count_multiples(int64_t first, int64_t step, int64_t count, int64_t d)
 {
-    if (count <= 0 || (first - 1) / d == (first + (count - 1) * step) / d)
-        return 0;
-    const int64_t period = d / ith_common_divisor(d, step), by = step % d;
-    int64_t rest = first % d;
-    for (int64_t i = 0; i < count && i < period; i++) {
-        if (!rest)
-            return (count - 1 - i) / period + 1;
-        rest = rest < d - by ? rest + by : rest - (d - by);
-    }
-    return 0;
+    const int64_t before = first_with_rest((d - first % d) % d, step % d, d);
+    return before < count ? (count - 1 - before) / (d / ith_common_divisor(d, step)) + 1 : 0;
 }
 
 int64_t ith_run_groups(const ith_heads_run *run, int64_t size)

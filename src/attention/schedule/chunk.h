@@ -30,7 +30,7 @@ static inline int64_t ith_run_heads(const ith_heads_run *run)
 }
 
 /* The sum over the ranks of the number of groups of `size` heads (ith_groups_of) to which their heads belong. Its time
- * does not grow with the number of ranks beyond `size`. */
+ * does not grow with the number of ranks. */
 int64_t ith_run_groups(const ith_heads_run *run, int64_t size);
 
 #endif

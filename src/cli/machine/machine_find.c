@@ -41,6 +41,13 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* Whether a file of a folder of machines is one of them: `--machine NAME` opens NAME.yaml, in small letters. */
+static bool has_suffix(const char *name)
+{
+    const char *suffix = strrchr(name, '.');
+    return suffix && !strcmp(suffix, SUFFIX);
+}
+
 /* Writes the names of the machines in a folder, sorted, behind the text in `list`. */
 static void list_folder(const char *path, char *list, size_t bytes)
 {
@@ -48,7 +55,7 @@ static void list_folder(const char *path, char *list, size_t bytes)
     int count = 0;
     DIR *folder = opendir(path);
     for (struct dirent *entry = folder ? readdir(folder) : NULL; entry && count < 64; entry = readdir(folder))
-        if (ith_text_ends_in(entry->d_name, SUFFIX) && (names[count] = strdup(entry->d_name)))
+        if (has_suffix(entry->d_name) && (names[count] = strdup(entry->d_name)))
             count++;
     if (folder)
         closedir(folder);

@@ -76,9 +76,13 @@ static bool takes_next(const char *letters, const char *word)
 /* The first word of the command line that lacks a dash; NULL if there is none. */
 static const char *find_single_dash(const ith_option_names *names, int argc, char **argv)
 {
+    const bool first_ends = getenv("POSIXLY_CORRECT"); /* getopt takes no options behind the first argument */
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         const char *word = argv[i];
-        if (word[0] != '-' || !word[1])
+        const bool argument = word[0] != '-' || !word[1];
+        if (argument && first_ends)
+            break;
+        if (argument)
             continue;
         if (word[1] == '-') {
             const struct option *option = begun(names, word + 2, strcspn(word + 2, "="));

@@ -2,6 +2,7 @@
 /* Keeps the errors of argp in a file in memory (parsing_streams.h). */
 #include "parsing_streams.h"
 
+#include "../../media/utf8.h"
 #include "../cli.h"
 #include "launcher_kind.h"
 
@@ -12,7 +13,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { SENTENCE_BYTES = 4096 }; /* an error that argp prints is cut there */
+enum {
+    SENTENCE_BYTES = 4096, /* longer errors of argp are cut */
+    COMMAND_BYTES = 64     /* more than the command takes at the beginning of an error */
+};
 
 static const char *parsed;            /* the command whose line is parsed; NULL: none */
 static int saved[2] = {-1, -1};       /* copies of standard output and standard error; -1: the stream is as it was */
@@ -22,14 +26,15 @@ static const char hint[] = "\nTry `"; /* which argp prints behind each error */
 /* Copies the first error of the file, without the command at its beginning and the hint behind it. */
 static void read_error(char *sentence, size_t bytes)
 {
-    char text[SENTENCE_BYTES];
+    char text[COMMAND_BYTES + SENTENCE_BYTES];
     const ssize_t length = errors < 0 ? 0 : pread(errors, text, sizeof text - 1, 0);
     text[length < 0 ? 0 : length] = '\0';
     char *end = strstr(text, hint);
     if (end)
         *end = '\0';
     const size_t head = strlen(parsed) + strlen(": ");
-    snprintf(sentence, bytes, "%s", strlen(text) > head ? text + head : text);
+    const char *begin = strlen(text) > head ? text + head : text;
+    snprintf(sentence, bytes, "%.*s", (int)ith_utf8_cut(begin, bytes - 1), begin);
 }
 
 void ith_parsing_give_back(char *sentence, size_t bytes)

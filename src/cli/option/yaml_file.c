@@ -93,7 +93,8 @@ static int explain_parser(const reading *r, const yaml_parser_t *parser)
     const size_t line = reader ? line_of(r, parser->problem_offset) : parser->problem_mark.line + 1;
     const char *path = r->file->path, *problem = parser->problem ? parser->problem : "it is not YAML";
     if (!reader && r->ended)
-        return ith_cli_error("%s:%zu: text follows '...', which ends the file", path, line);
+        return ith_cli_error("%s:%zu: text follows '...', which ends the file", path,
+                             parser->context ? parser->context_mark.line + 1 : line);
     if (!reader && has_tab(r, line))
         return ith_cli_error("%s:%zu: a tab stands before the text; YAML indents with spaces", path, line);
     if (reader || !parser->context || parser->context_mark.line + 1 == line || in_plain_words(problem) != problem)

@@ -94,24 +94,36 @@ ith_lora_file *ith_lora_read_lists(const ith_lora_lists *lists, int64_t *count)
     return files;
 }
 
-/* Writes how a name of a file that is not there may have been meant. Returns whether there is such a meaning. */
-static bool explain(const ith_lora_file *file, const ith_lora_file *before, char *advice, size_t bytes)
+/* Whether a text is digits alone. */
+static bool is_digits(const char *text)
 {
-    const char *colon = strrchr(file->file, ':');
-    const int length = colon ? (int)(colon - file->file) : 0;
-    char number[40], *path = colon ? strndup(file->file, (size_t)length) : NULL;
-    const bool strength = path && !access(path, F_OK);
+    return *text && !text[strspn(text, "0123456789")];
+}
+
+/* The strength of a file as it was given if it is a whole number, and `next` is the item behind it in one list; NULL if
+ * not. The texts of a list lie one behind the other (cut). */
+static const char *whole_strength(const ith_lora_file *file, const ith_lora_file *next)
+{
+    const char *text = file->file + strlen(file->file) + 1;
+    return file->expert == next->expert && text != next->file && is_digits(text + (*text == '-')) ? text : NULL;
+}
+
+/* Writes how item i, which names no file, may have been meant. Returns whether there is such a meaning. */
+static bool explain(const ith_lora_file *files, int64_t i, char *advice, size_t bytes)
+{
+    const char *name = files[i].file, *colon = strrchr(name, ':');
+    const int length = colon ? (int)(colon - name) : 0;
+    char *path = colon ? strndup(name, (size_t)length) : NULL;
+    const bool is_strength = path && !access(path, F_OK);
+    const char *whole = i && is_digits(name) ? whole_strength(&files[i - 1], &files[i]) : NULL;
     free(path);
-    if (strength)
+    if (is_strength)
         snprintf(advice, bytes, "; the strength '%s' is no number: FILE:STRENGTH is such as %.*s:0.8", colon + 1,
-                 length, file->file);
-    else if (before && *file->file && strspn(file->file, "0123456789") == strlen(file->file)) {
-        ith_text_of_number(before->strength, number);
+                 length, name);
+    else if (whole)
         snprintf(advice, bytes,
-                 "; a comma begins another file, and a strength has a point: FILE:STRENGTH is such as "
-                 "%s:%s.%s",
-                 before->file, number, file->file);
-    }
+                 "; a comma begins another file, and a strength has a point: FILE:STRENGTH is such as %s:%s.%s",
+                 files[i - 1].file, whole, name);
     return *advice;
 }
 
@@ -121,8 +133,7 @@ void ith_lora_advise(const ith_lora_lists *lists, const char *failure, char *adv
     ith_lora_file *files = ith_lora_read_lists(lists, &count);
     *advice = '\0';
     for (int64_t i = 0; i < count; i++)
-        if (strstr(failure, files[i].file) && access(files[i].file, F_OK) &&
-            explain(&files[i], i ? &files[i - 1] : NULL, advice, bytes))
+        if (strstr(failure, files[i].file) && access(files[i].file, F_OK) && explain(files, i, advice, bytes))
             break;
     free(files);
 }
