@@ -16,8 +16,8 @@
  * out      f32. A linear layer gets y transposed, [features][rows of x], and a convolution gets [pixels][channels].
  *
  * So weights need no transposition: pack_left only converts numbers. Some kernels also take an interleaved left operand
- * (see `interleave`), and are faster with it. The caller cuts k into blocks of about `depth` steps, and left into blocks
- * of rows that fit the second-level cache (the loops of BLIS, doi:10.1145/2764454).
+ * (see `interleave`), and are faster with it. The caller cuts k into blocks of about `depth` steps, and left into
+ * blocks of rows that fit the second-level cache (the loops of BLIS, doi:10.1145/2764454).
  *
  * A left operand consists of parts. With most kernels it has one part: the numbers themselves, as f32 in kernels of
  * type F32, as bf16 in kernels of type BF16. A kernel of type F32 with parts = 3 writes each number as the sum of up to
