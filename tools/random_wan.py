@@ -11,10 +11,10 @@ import random
 import shutil
 
 import torch
-from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from diffusers import AutoencoderKLWan, DPMSolverMultistepScheduler, WanTransformer3DModel
 from transformers import CLIPVisionConfig, CLIPVisionModel, UMT5Config, UMT5EncoderModel
 
-from make_golden import TEXTS
+from make_golden import TEXTS, take_published_levels
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 MOST_WEIGHTS = 2_500_000  # of heads^2 head_dim^2 layers, over both experts
@@ -82,6 +82,15 @@ def scheduler_fields(r, steps):
                 disable_corrector=sorted(r.sample(range(steps), r.choice((0, 0, 1)) * r.randint(0, steps))), **common)
 
 
+def levels_fall(fields, sigmas, steps):
+    """Whether each noise level is below the level before it. ithaca refuses others, and diffusers makes noise of them."""
+    scheduler = DPMSolverMultistepScheduler.from_config(fields)
+    scheduler.set_timesteps(steps)
+    if sigmas == "official":
+        take_published_levels(scheduler, steps, fields["flow_shift"])
+    return bool((scheduler.sigmas.diff() < 0).all())
+
+
 def with_dpmpp(case):
     """The case with a scheduler of DPM-Solver++ and, in a third of the cases, with as many steps as decide whether
     lower_order_final counts. All else stays as it is."""
@@ -95,6 +104,8 @@ def with_dpmpp(case):
                   euler_at_final=r.random() < 0.3, final_sigmas_type=last)
     if last == "sigma_min":
         fields.update(beta_start=r.choice((1e-4, 1e-4, 0.00085, 0.02)), beta_schedule=r.choice(("linear", "scaled_linear")))
+    if not levels_fall(fields, case["sigmas"], steps):
+        fields.update(final_sigmas_type="zero")
     return {**case, "steps": steps, "scheduler": fields}
 
 
