@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Waiting threads do not take processors from a busy machine. Beside as many endless loops as there are processors, a
 # run takes about as long as with OMP_WAIT_POLICY=passive. If waiting threads spin, it takes 5 to 12 times as long.
-# Rates of `info` are those of undisturbed moments, so that no kernel is faster than its peak.
+# `info` takes rates from undisturbed moments, so that no kernel is faster than its peak.
 . cli/lib.sh
 cd "$work"
 

@@ -11,8 +11,8 @@
 /* The duration of each measurement in seconds. */
 static const double PEAK_SECONDS = 0.1, KERNEL_SECONDS = 0.05;
 
-/* Other programs disturb some parts of a measurement: the highest rate of a part is the peak, and the shortest execution
- * gives the rate of a kernel. */
+/* Other programs disturb some parts of a measurement. So the highest rate of a part is the peak, and the shortest
+ * execution gives the rate of a kernel. */
 enum { PEAK_PARTS = 50, LEAST_EXECUTIONS = 5 };
 
 json_t *ith_info_peaks(ith_context *context, int threads)
