@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make random small Wan models, and compare the videos of ithaca with the videos of diffusers.
 
-    tools/check_models.py --ithaca build/ithaca --tokenizer models/shapes/tokenizer [--seeds 1-100] [--dpmpp] [--forms] \
-        [--keep FOLDER]
+    tools/check_models.py --ithaca build/ithaca --tokenizer models/shapes/tokenizer [--seeds 1-100] [--dpmpp] [--clip] \
+        [--forms] [--keep FOLDER]
 
 A seed gives a model (random_wan.py): kind, sizes, autoencoder, text encoder, scheduler, types of the weights; and a run:
 frames, size, steps, guidance, prompts, images. diffusers and `ithaca generate` make its video in f32 from the same noise,
 ithaca on one rank and on two with other options. Per seed a line with the relative L2 error of the latents after the last
 step (at most 1e-3), and the share of pixels that differ by more than 1 of 255 (at most 1 in 10,000). The status is 1 if a
 seed fails: --seeds K repeats it, and --keep keeps its files. With --dpmpp the solver of every model is DPM-Solver++, with
-random fields. With --forms, the model is also written under the names of the original code, as repackaged files, and as
-GGUF of three kinds (model_forms.py): the bits must be the same as of a folder with the same numbers.
+random fields. With --clip all models are I2V models with an image encoder, as in Wan 2.1. With --forms, the model is also
+written under the names of the original code, as repackaged files, and as GGUF of three kinds (model_forms.py): the bits
+must be the same as of a folder with the same numbers.
 Needs torch, diffusers, transformers, sentencepiece, ftfy and gguf."""
 import argparse
 import json
@@ -30,7 +31,7 @@ from diffusers import DiffusionPipeline
 from diffusers.utils import logging as diffusers_logging
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import UMT5EncoderModel
+from transformers import CLIPImageProcessorPil, CLIPVisionModel, UMT5EncoderModel
 from transformers.utils import logging as transformers_logging
 
 from make_golden import decode, embed, frames_u8, take_published_levels
@@ -64,6 +65,18 @@ def fitted_image(case, path):
     return image.resize((case["width"], case["height"]), Image.LANCZOS)
 
 
+def image_rows(case, folder):
+    """The rows that the image encoder makes of the pictures, which it sees in their own sizes. They are scaled in the order
+    of fitted_image."""
+    processor = CLIPImageProcessorPil.from_pretrained(f"{folder}/model/image_processor")
+    encoder = CLIPVisionModel.from_pretrained(f"{folder}/model/image_encoder", dtype=torch.float32).eval()
+    images, side = [Image.open(f"{folder}/image_{i}.png") for i in range(case["images"])], case["vision"]["image_size"]
+    for i, image in enumerate(images):
+        width, height = (side * length // min(image.size) for length in image.size)
+        images[i] = image.resize((width, image.height), Image.BICUBIC).resize((width, height), Image.BICUBIC)
+    return encoder(**processor(images=images, return_tensors="pt"), output_hidden_states=True).hidden_states[-2]
+
+
 def official_grid(scheduler):
     """Makes the scheduler take the noise levels of the published code."""
     inner, train = scheduler.set_timesteps, scheduler.config.num_train_timesteps
@@ -86,7 +99,10 @@ def is_dpmpp(scheduler):
 def theirs(case, folder):
     """The latents after the last step, and the frames, of diffusers."""
     f32 = torch.float32
-    pipe = DiffusionPipeline.from_pretrained(f"{folder}/model", tokenizer=None, text_encoder=None, dtype=f32)
+    absent = dict.fromkeys(("tokenizer", "text_encoder") + (("image_encoder", "image_processor") if "vision" in case else ()))
+    pipe = DiffusionPipeline.from_pretrained(f"{folder}/model", dtype=f32, **absent)
+    if "vision" in case:
+        pipe.encode_image = lambda images, device: image_rows(case, folder)
     pipe.set_progress_bar_config(disable=True)
     text = UMT5EncoderModel.from_pretrained(f"{folder}/model/text_encoder", dtype=f32).eval()
     pieces = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/model/tokenizer/spiece.model")
@@ -159,7 +175,7 @@ def describe(case):
 
 def check(seed, args, folder):
     """Runs a case. Returns whether it succeeds, its largest error, and its line."""
-    case, started = make_case(seed, args.dpmpp), time.time()
+    case, started = make_case(seed, args.dpmpp, args.clip), time.time()
     write_model(case, args.tokenizer, f"{folder}/model")
     write_inputs(case, folder)
     with open(f"{folder}/case.json", "w") as file:
@@ -190,9 +206,12 @@ def main():
     parser.add_argument("--tokenizer", required=True, help="folder with the spiece.model of models/shapes")
     parser.add_argument("--seeds", default="1-100", help="K, or K-L")
     parser.add_argument("--dpmpp", action="store_true", help="DPM-Solver++ in place of the solver of every model")
+    parser.add_argument("--clip", action="store_true", help="I2V models with an image encoder")
     parser.add_argument("--forms", action="store_true", help="also original names, repackaged files and GGUF")
     parser.add_argument("--keep", help="folder for the files of cases that fail")
     args = parser.parse_args()
+    if args.clip and args.forms:
+        parser.error("--forms writes no image encoder")
     torch.set_num_threads(1)
     for logging in (diffusers_logging, transformers_logging):
         logging.set_verbosity_error()

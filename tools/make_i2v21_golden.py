@@ -16,7 +16,6 @@ stretches. `first`, `last` [height, width, 3], `pixels` [images, 3, 28, 28] (the
 `noise`, `condition`, `latents` (after each step), `frames`. diffusers' pipeline must compute the same from the pictures.
 Everything is computed in f32 from the stored weights. The pictures go through the image processor that uses Pillow."""
 import functools
-import json
 import os
 import sys
 
@@ -24,11 +23,10 @@ import numpy
 import torch
 from diffusers import UniPCMultistepScheduler, WanImageToVideoPipeline, WanTransformer3DModel
 from PIL import Image
-from safetensors.torch import load_file, save_file
 from transformers import CLIPImageProcessorPil, CLIPVisionModel
 
 from make_golden import PROMPTS, capture, condition, decode, denoise, embed, frames_u8, load, picture, put
-from random_wan import make_dit, make_vision
+from random_wan import make_dit, write_json, write_vision
 
 FRAMES, HEIGHT, WIDTH = 9, 80, 48
 LATENTS = (3, HEIGHT // 8, WIDTH // 8)
@@ -39,10 +37,6 @@ VISION_ROWS = (VISION["image_size"] // VISION["patch_size"]) ** 2 + 1
 DIT = dict(num_attention_heads=4, attention_head_dim=16, in_channels=36, out_channels=16, text_dim=128, freq_dim=64, ffn_dim=96,
            num_layers=2, cross_attn_norm=True, qk_norm="rms_norm_across_heads", eps=1e-6, rope_max_seq_len=1024,
            image_dim=VISION["hidden_size"], added_kv_proj_dim=64)
-PROCESSOR = dict(crop_size=dict(height=28, width=28), do_center_crop=True, do_convert_rgb=True, do_normalize=True,
-                 do_rescale=True, do_resize=True, image_mean=[0.48145466, 0.4578275, 0.40821073],
-                 image_processor_type="CLIPImageProcessor", image_std=[0.26862954, 0.26130258, 0.27577711], resample=3,
-                 rescale_factor=1 / 255, size=dict(shortest_edge=28))
 INDEX = dict(_class_name="WanImageToVideoPipeline", _diffusers_version="0.33.0",
              image_encoder=["transformers", "CLIPVisionModel"], image_processor=["transformers", "CLIPImageProcessor"],
              scheduler=["diffusers", "UniPCMultistepScheduler"], text_encoder=["transformers", "UMT5EncoderModel"],
@@ -50,24 +44,10 @@ INDEX = dict(_class_name="WanImageToVideoPipeline", _diffusers_version="0.33.0",
              vae=["diffusers", "AutoencoderKLWan"])
 
 
-def write_json(path, fields):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        json.dump(fields, file, indent=2)
-        file.write("\n")
-
-
 def link(path, target):
     if os.path.lexists(path):
         os.remove(path)
     os.symlink(target, path)
-
-
-def write_vision(folder):
-    """Writes the image encoder with the names of the published files. (transformers 5 leaves `vision_model.` out.)"""
-    make_vision(VISION).half().save_pretrained(folder)
-    path = f"{folder}/model.safetensors"
-    save_file({f"vision_model.{name}": tensor for name, tensor in load_file(path).items()}, path, {"format": "pt"})
 
 
 def write_models(golden):
@@ -83,8 +63,7 @@ def write_models(golden):
     fields = dict(DIT, pos_embed_seq_len=2 * VISION_ROWS)
     make_dit(fields).to(torch.bfloat16).save_pretrained(f"{first}/transformer_flf2v")
     link(f"{both}/transformer", "../i2v21/transformer_flf2v")
-    write_vision(f"{first}/image_encoder")
-    write_json(f"{first}/image_processor/preprocessor_config.json", PROCESSOR)
+    write_vision(VISION, torch.float16, first)
     for part in ("image_encoder", "image_processor"):
         link(f"{both}/{part}", f"../i2v21/{part}")
 

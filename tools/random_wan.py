@@ -11,10 +11,11 @@ import random
 import shutil
 
 import torch
-from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from diffusers import AutoencoderKLWan, DPMSolverMultistepScheduler, WanTransformer3DModel
+from safetensors.torch import load_file, save_file
 from transformers import CLIPVisionConfig, CLIPVisionModel, UMT5Config, UMT5EncoderModel
 
-from make_golden import TEXTS
+from make_golden import TEXTS, take_published_levels
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 MOST_WEIGHTS = 2_500_000  # of heads^2 head_dim^2 layers, over both experts
@@ -82,6 +83,15 @@ def scheduler_fields(r, steps):
                 disable_corrector=sorted(r.sample(range(steps), r.choice((0, 0, 1)) * r.randint(0, steps))), **common)
 
 
+def levels_fall(fields, sigmas, steps):
+    """Whether each noise level is below the level before it. ithaca refuses others, and diffusers makes noise of them."""
+    scheduler = DPMSolverMultistepScheduler.from_config(fields)
+    scheduler.set_timesteps(steps)
+    if sigmas == "official":
+        take_published_levels(scheduler, steps, fields["flow_shift"])
+    return bool((scheduler.sigmas.diff() < 0).all())
+
+
 def with_dpmpp(case):
     """The case with a scheduler of DPM-Solver++ and, in a third of the cases, with as many steps as decide whether
     lower_order_final counts. All else stays as it is."""
@@ -95,7 +105,23 @@ def with_dpmpp(case):
                   euler_at_final=r.random() < 0.3, final_sigmas_type=last)
     if last == "sigma_min":
         fields.update(beta_start=r.choice((1e-4, 1e-4, 0.00085, 0.02)), beta_schedule=r.choice(("linear", "scaled_linear")))
+    if not levels_fall(fields, case["sigmas"], steps):
+        fields.update(final_sigmas_type="zero")
     return {**case, "steps": steps, "scheduler": fields}
+
+
+def with_vision(case):
+    """The case with an image encoder, to whose rows the transformer attends, as in Wan 2.1. All else stays as it is."""
+    r, dit = random.Random(f"clip {case['seed']}"), dict(case["dits"][0])
+    heads, patch = r.randint(1, 6), r.choice((7, 8, 14, 16))
+    vision = dict(hidden_size=heads * r.choice((8, 16, 20, 40, 80)), intermediate_size=r.randint(16, 300),
+                  num_attention_heads=heads, num_hidden_layers=r.randint(2, 5), image_size=patch * r.randint(2, 5),
+                  patch_size=patch, projection_dim=16, hidden_act=r.choice(("gelu", "quick_gelu")), layer_norm_eps=1e-5)
+    inner = dit["num_attention_heads"] * dit["attention_head_dim"]
+    dit.update(image_dim=vision["hidden_size"], added_kv_proj_dim=inner)
+    if case["images"] == 2:
+        dit.update(pos_embed_seq_len=2 * (vision["image_size"] // patch) ** 2 + 2)
+    return {**case, "dits": [dit], "vision": vision, "types": {**case["types"], "vision": r.choice(list(TYPES))}}
 
 
 def run_fields(r, kind, vae, experts):
@@ -115,11 +141,12 @@ def run_fields(r, kind, vae, experts):
                 sigmas=r.choice(("diffusers", "diffusers", "official")), prompt=r.choice(TEXTS), negative=r.choice(TEXTS[:10]))
 
 
-def make_case(seed, dpmpp=False):
-    """All sizes and options of a case; with dpmpp, DPM-Solver++ takes the place of its solver."""
+def make_case(seed, dpmpp=False, clip=False):
+    """All sizes and options of a case; with dpmpp, DPM-Solver++ takes the place of its solver; with clip, it is an I2V
+    model with one expert and an image encoder."""
     r = random.Random(seed)
-    kind = r.choice(("t2v", "t2v", "i2v", "ti2v"))
-    experts = r.choice((1, 2)) if kind != "ti2v" else 1
+    kind = r.choice(("t2v", "t2v", "i2v", "ti2v")) if not clip else "i2v"
+    experts = r.choice((1, 2)) if kind != "ti2v" and not clip else 1
     vae = vae_fields(r, kind == "ti2v" or r.random() < 0.25, kind == "i2v")
     z, text, steps = vae["z_dim"], text_fields(r), r.randint(1, 6)
     channels = 2 * z + vae["scale_factor_temporal"] if kind == "i2v" else z
@@ -134,6 +161,7 @@ def make_case(seed, dpmpp=False):
                 boundary=round(r.uniform(0.3, 0.97), 3) if experts == 2 else None, images=images,
                 resized=images > 0 and r.random() < 0.3, types={part: r.choice(list(TYPES)) for part in ("dit", "vae", "text")},
                 **run)
+    case = with_vision(case) if clip else case
     return with_dpmpp(case) if dpmpp else case
 
 
@@ -191,6 +219,26 @@ def make_vision(fields):
     return vision
 
 
+def write_json(path, fields):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        json.dump(fields, file, indent=2)
+        file.write("\n")
+
+
+def write_vision(fields, dtype, folder):
+    """Writes an image encoder with the names of the published files (transformers 5 leaves `vision_model.` out), and its
+    image processor."""
+    side, path = fields["image_size"], f"{folder}/image_encoder/model.safetensors"
+    make_vision(fields).to(dtype).save_pretrained(f"{folder}/image_encoder")
+    save_file({f"vision_model.{name}": tensor for name, tensor in load_file(path).items()}, path, {"format": "pt"})
+    write_json(f"{folder}/image_processor/preprocessor_config.json",
+               dict(crop_size=dict(height=side, width=side), do_center_crop=True, do_convert_rgb=True, do_normalize=True,
+                    do_rescale=True, do_resize=True, image_mean=[0.48145466, 0.4578275, 0.40821073],
+                    image_processor_type="CLIPImageProcessor", image_std=[0.26862954, 0.26130258, 0.27577711], resample=3,
+                    rescale_factor=1 / 255, size=dict(shortest_edge=side)))
+
+
 def write_index(case, folder):
     scheduler = case["scheduler"]["_class_name"]
     from_image = case["kind"] == "i2v" or (case["kind"] == "ti2v" and case["images"])
@@ -200,12 +248,12 @@ def write_index(case, folder):
                  text_encoder=["transformers", "UMT5EncoderModel"], tokenizer=["transformers", "T5TokenizerFast"],
                  transformer=transformer, transformer_2=transformer if len(case["dits"]) == 2 else [None, None],
                  vae=["diffusers", "AutoencoderKLWan"])
-    if from_image:
+    if "vision" in case:
+        index.update(image_encoder=["transformers", "CLIPVisionModel"], image_processor=["transformers", "CLIPImageProcessor"])
+    elif from_image:
         index.update(image_encoder=[None, None], image_processor=[None, None])
-    for name, value in (("model_index.json", index), ("scheduler/scheduler_config.json", case["scheduler"])):
-        os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
-        with open(os.path.join(folder, name), "w") as file:
-            json.dump(value, file, indent=2)
+    write_json(f"{folder}/model_index.json", index)
+    write_json(f"{folder}/scheduler/scheduler_config.json", case["scheduler"])
 
 
 @torch.no_grad()
@@ -219,3 +267,5 @@ def write_model(case, tokenizer, folder):
         make_dit(fields).to(types["dit"]).save_pretrained(os.path.join(folder, name))
     make_vae(case["vae"]).to(types["vae"]).save_pretrained(os.path.join(folder, "vae"))
     make_text(case["text"]).to(types["text"]).save_pretrained(os.path.join(folder, "text_encoder"))
+    if "vision" in case:
+        write_vision(case["vision"], types["vision"], folder)

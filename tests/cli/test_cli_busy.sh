@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Waiting threads do not take processors from a busy machine. Beside as many endless loops as there are processors, a
 # run takes about as long as with OMP_WAIT_POLICY=passive. If waiting threads spin, it takes 5 to 12 times as long.
+# `info` takes rates from undisturbed moments, so that no kernel is faster than its peak.
 . cli/lib.sh
 cd "$work"
 
@@ -31,4 +32,11 @@ compare() {
 }
 # other programs may disturb it
 compare || compare || compare || fail "threads that wait burn the processors"
+
+for _ in 1 2 3; do
+    expect 0 "" "$ithaca" info --json
+    jq -r '.kernels[] | .name as $name | to_entries[] | select(.key | endswith("_share")) | "\($name) \(.key) \(.value)"' out >shares
+    [ -s shares ] || fail "info has no shares of peaks"
+    awk '$3 > 1.1' shares | grep . && fail "info finds kernels that are faster than their peaks"
+done
 finish

@@ -36,7 +36,9 @@ static int probe_choice(probe_bytes *b, int count)
 
 static void probe_options(probe_bytes *b, ith_attn_options *o)
 {
-    static const char *const kernels[] = {NULL, NULL, NULL, "f32_ref", "f32_avx2", "f32_avx512", "nonsense"};
+    static const char *const kernels[14] = {
+        NULL, NULL,       NULL,         "f32_ref",  "f32_avx2",        "f32_avx512",      "nonsense",
+        NULL, "f32_avx2", "f32_avx512", "bf16_amx", "bf16_avx512bf16", "bf16_avx512fp16", "nonsense"};
     o->strategy = (ith_strategy)probe_choice(b, 5);
     o->ulysses = probe_choice(b, 4);
     o->ring = probe_choice(b, 4);
@@ -46,7 +48,7 @@ static void probe_options(probe_bytes *b, ith_attn_options *o)
     o->softmax = (ith_softmax)probe_choice(b, 3);
     o->smooth = (ith_choice)(probe_byte(b) % 3);
     o->exchange = (ith_exchange_mode)probe_choice(b, 3);
-    o->kernel = kernels[probe_byte(b) % 7];
+    o->kernel = kernels[probe_byte(b) % 14];
     bool tiles = probe_byte(b) % 8 == 0;
     if (!tiles)
         return;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 /* Whether this machine multiplies bf16 faster than f32. With AMX it does. With AVX512-BF16 but without AMX, AMD's
- * processors do by their documentation (not measured here), and Intel's do not (docs/perflog.md). */
+ * processors do, twice as fast, and Intel's do not, half as fast (docs/attention.md, Which kernel). */
 static bool bf16_is_faster(const ith_context *context)
 {
     if (!ith_product_kernel_choose(ITH_BF16, ith_context_cpu(context)))
