@@ -57,9 +57,10 @@ static void check_truth(const fixed_case *c, int64_t problem, int *passed, int *
         const float *q = fixed_q_row(c, problem, i);
         double m = (double)c->m[0][problem * c->problem.q_len + i], common = 0, exact = 0;
         for (int64_t j = 0; j < c->problem.kv_len; j++) {
+            const float *key = c->kf + fixed_key_at(c, problem, j);
             double s = 0;
             for (int64_t d = 0; d < c->problem.head_dim; d++)
-                s += C * (double)q[d] * (double)c->kf[fixed_key_at(c, problem, j) + d];
+                s += C * (double)q[d] * (double)key[d];
             if (fixed_key_counts(c, problem, j))
                 assert_true(s - m <= 88 + 1e-12 * fabs(s));
         }

@@ -233,15 +233,18 @@ fixed_truth fixed_truth_of(const fixed_case *c, int64_t problem)
     fixed_truth t = {.mean = calloc((size_t)D, sizeof(double))};
     for (int64_t j = 0; j < c->problem.kv_len; j++)
         t.keys += fixed_key_counts(c, problem, j);
-    for (int64_t j = 0; j < c->problem.kv_len; j++)
+    for (int64_t j = 0; j < c->problem.kv_len; j++) {
+        const float *key = c->kf + fixed_key_at(c, problem, j);
         for (int64_t d = 0; d < D && !c->keeps_mean && fixed_key_counts(c, problem, j); d++)
-            t.mean[d] += (double)c->kf[fixed_key_at(c, problem, j) + d] / (double)t.keys;
+            t.mean[d] += (double)key[d] / (double)t.keys;
+    }
     for (int64_t j = 0; j < c->problem.kv_len; j++)
         if (fixed_key_counts(c, problem, j)) {
-            t.bound = fmax(t.bound, fixed_norm(c->kf + fixed_key_at(c, problem, j), t.mean, D));
-            t.largest_k = fmax(t.largest_k, fixed_norm(c->kf + fixed_key_at(c, problem, j), NULL, D));
+            const int64_t at = fixed_key_at(c, problem, j);
+            t.bound = fmax(t.bound, fixed_norm(c->kf + at, t.mean, D));
+            t.largest_k = fmax(t.largest_k, fixed_norm(c->kf + at, NULL, D));
             for (int64_t d = 0; d < D; d++)
-                t.magnitude = fmax(t.magnitude, fabs((double)c->vf[fixed_key_at(c, problem, j) + d]));
+                t.magnitude = fmax(t.magnitude, fabs((double)c->vf[at + d]));
         }
     for (int64_t i = 0; i < c->problem.q_len; i++)
         t.largest_q = fmax(t.largest_q, fixed_norm(fixed_q_row(c, problem, i), NULL, D));

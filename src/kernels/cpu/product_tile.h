@@ -115,7 +115,8 @@ static inline __attribute__((always_inline)) void tile_at(const ith_product_call
     float *out = c->out + i * c->out_stride;
     int64_t rows = ith_min64(TILE_ROWS, c->rows - i);
     vec sum[TILE_ROWS][TILE_VECS];
-    const bool tile_fetches = interleaved && vecs == TILE_VECS && TILE_FETCH_OUT_NUMBERS && c->out_stride == COLUMNS;
+    const bool tile_fetches =
+        interleaved && vecs == TILE_VECS && TILE_FETCH_OUT_NUMBERS > 0 && c->out_stride == COLUMNS;
     if (!tile_fetches)
         fetch_out(c, out, rows, vecs);
     sum_tile(c, i, rows, vecs, interleaved, sum);
