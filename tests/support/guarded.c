@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { REGIONS_MAX = 64 };
+enum { REGIONS_MAX = 4096 }; /* a product in blocks of two steps takes some regions for each block */
 static struct {
     void *pages;
     size_t bytes;
