@@ -122,27 +122,34 @@ static void runs_are_sums_of_ranks(void **state)
     }
 }
 
+/* Predicts the plan of one rank of an axis of ulysses that exchanges many chunks by copies. */
+static ith_plan_info predict(const ith_attn_problem *problem, int ranks, int rank, int chunks)
+{
+    ith_context *context;
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    options.strategy = ITH_STRATEGY_ULYSSES, options.exchange = ITH_EXCHANGE_COPY, options.chunks = chunks;
+    options.threads = 1;
+    if (ith_plan_predict(context, problem, &options, ranks, rank, false, &info))
+        fail_msg("%s", ith_context_error(context));
+    assert_int_equal(info.chunks, chunks);
+    ith_context_destroy(&context);
+    return info;
+}
+
 /* Eight moves for each of 100000 ranks in each of 65536 chunks: to walk over the moves would take hours. */
 static void a_plan_of_many_ranks_and_chunks(void **state)
 {
     (void)state;
     const int ranks = 100000, chunks = 65536;
-    ith_context *context;
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    ith_plan_info info = ITH_PLAN_INFO_INIT;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     problem.q_len = problem.kv_len = ranks;
     problem.heads = (int64_t)ranks * chunks * 4, problem.kv_heads = problem.heads / 4, problem.head_dim = 8;
-    options.strategy = ITH_STRATEGY_ULYSSES, options.exchange = ITH_EXCHANGE_COPY, options.chunks = chunks;
-    options.threads = 1;
-    if (ith_plan_predict(context, &problem, &options, ranks, 54321, false, &info))
-        fail_msg("%s", ith_context_error(context));
-    assert_int_equal(info.chunks, chunks);
+    const ith_plan_info info = predict(&problem, ranks, 54321, chunks);
     /* one row of 4 * chunks query heads goes to each other rank, and comes back; k and v have a quarter each */
     assert_int_equal(info.sent_bytes, (int64_t)(ranks - 1) * chunks * 4 * 8 * 4 * 5 / 2);
     assert_true(in_range(info.memory_bytes, (int64_t)100 * ranks, (int64_t)100000 * ranks)); /* lists of transfers */
-    ith_context_destroy(&context);
 }
 
 /* Nearly each of 65535 chunks has the end of a batch entry among the heads of 1000000 ranks, which it may cut. */
@@ -150,22 +157,13 @@ static void a_plan_of_many_ranks_and_entries(void **state)
 {
     (void)state;
     const int ranks = 1000000, chunks = 65535;
-    ith_context *context;
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    ith_plan_info info = ITH_PLAN_INFO_INIT;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     problem.batch = 99999, problem.heads = problem.kv_heads = 1655369, problem.head_dim = 8;
     problem.q_len = problem.kv_len = 1;
-    options.strategy = ITH_STRATEGY_ULYSSES, options.exchange = ITH_EXCHANGE_COPY, options.chunks = chunks;
-    options.threads = 1;
-    if (ith_plan_predict(context, &problem, &options, ranks, 0, false, &info))
-        fail_msg("%s", ith_context_error(context));
-    assert_int_equal(info.chunks, chunks);
+    const ith_plan_info info = predict(&problem, ranks, 0, chunks);
     /* q, k and v of the heads of all ranks but the first one, which has its share of each chunk */
     assert_true(in_range(info.sent_bytes, problem.batch * problem.heads / ranks * (ranks - 2) * 8 * 4 * 3,
                          problem.batch * problem.heads * 8 * 4 * 3));
-    ith_context_destroy(&context);
 }
 
 int main(void)
