@@ -132,4 +132,4 @@ static void multiply(const ith_product_call *c)
 /* The members of an ith_product_kernel that are the same, or have the same names, in every instruction set. */
 #define PRODUCT_F32(isa)                                                                                               \
     .name = isa, .type = ITH_F32, .parts = 1, .rows = TILE_ROWS, .columns = COLUMNS, .lanes = LANES, .step = STEP,     \
-    .depth = DEPTH, .block_bytes = 192 * 1024, .instructions = {{isa, 1}}, ITH_PRODUCT_FUNCTIONS
+    .depth = DEPTH, .instructions = {{isa, 1}}, ITH_PRODUCT_FUNCTIONS

@@ -8,6 +8,7 @@ enum { DEPTH = 256 };
 #include "../product_f32_tmpl.c"
 
 const ith_product_kernel ith_k_product_f32_avx2_4x24 = {.cpu = ITH_CPU_AVX2,
+                                                        .block_bytes = 192 * 1024,
                                                         .strip = 1008,
                                                         .interleaved_rows = TILE_INTERLEAVED,
                                                         .interleave = interleave,

@@ -7,7 +7,8 @@ enum { DEPTH = 192 };
 #include "../product_f32_tmpl.c"
 
 const ith_product_kernel ith_k_product_f32_avx512_9x48 = {.cpu = ITH_CPU_AVX512,
-                                                          .strip = 1440,
+                                                          .block_bytes = 144 * 1024,
+                                                          .strip = 2064,
                                                           .interleaved_rows = TILE_INTERLEAVED,
                                                           .interleave = interleave,
                                                           PRODUCT_F32("f32_avx512")};

@@ -7,4 +7,5 @@ enum { DEPTH = 256 };
 
 #include "../product_f32_tmpl.c"
 
-const ith_product_kernel ith_k_product_f32_neon_4x24 = {.cpu = ITH_CPU_NEON, .strip = 504, PRODUCT_F32("f32_neon")};
+const ith_product_kernel ith_k_product_f32_neon_4x24 = {
+    .cpu = ITH_CPU_NEON, .block_bytes = 192 * 1024, .strip = 504, PRODUCT_F32("f32_neon")};
