@@ -380,8 +380,12 @@ static ith_status read_arguments(prediction *p, const ith_video_problem *problem
 static ith_status predict_shared(prediction *p)
 {
     const ith_video_model *m = &p->model;
-    const ith_linear_keep keep = ith_denoise_keep(&m->model, &m->options, 0, &m->size, (int)p->place.ranks);
-    ith_status status = ith_dit_sketch(p->context, &m->model.dit[0], m->model.loras[0], m->types, keep, &p->dit);
+    const ith_dit_choices choices = {
+        .types = m->types,
+        .lora = m->model.loras[0],
+        .keep = ith_denoise_keep(&m->model, &m->options, 0, &m->size, (int)p->place.ranks),
+    };
+    ith_status status = ith_dit_sketch(p->context, &m->model.dit[0], &choices, &p->dit);
     if (!status && ith_video_steps_left(&p->problem))
         status = predict_text(p);
     if (!status)

@@ -31,9 +31,9 @@ static ith_status decode_device_bytes(const ith_predicted_run *run, int64_t *byt
 static ith_status expert_device_bytes(const ith_predicted_run *run, int expert, int64_t *streamed, int64_t *bytes)
 {
     const ith_model *model = run->model;
+    const ith_dit_choices choices = {.types = run->types, .lora = model->loras[expert]};
     ith_dit *dit = NULL;
-    ith_status status = ith_dit_outline(run->context, &model->dit[expert], model->loras[expert], run->types,
-                                        ITH_LINEAR_KEEP_NONE, &dit);
+    ith_status status = ith_dit_outline(run->context, &model->dit[expert], &choices, &dit);
     if (!status)
         status = ith_predict_expert_on_device(run, dit, streamed, bytes);
     ith_dit_free(run->context, &dit);
