@@ -354,15 +354,18 @@ static ith_status decode(decoding *call)
     return status;
 }
 
-ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
-                                 int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
-                                 void *user, double *load_seconds)
+ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const float *latents,
+                                 const ith_vae_extent *extent, ith_vae_frame_fn on_frame, void *user,
+                                 double *load_seconds)
 {
     const double begin = ith_clock_seconds();
-    decoding call = {.latents = latents, .frames = frames, .rows = {0, height}, .on_frame = on_frame, .user = user};
-    if (band)
-        call.rows = *band;
-    ith_status status = ith_vae_device_create(context, vae, height, width, &call.d);
+    const ith_vae_span all = {0, extent->height};
+    decoding call = {.latents = latents,
+                     .frames = extent->frames,
+                     .rows = extent->band ? *extent->band : all,
+                     .on_frame = on_frame,
+                     .user = user};
+    ith_status status = ith_vae_device_create(context, vae, extent, &call.d);
     if (!status)
         status = ith_vae_device_open(call.d);
     if (load_seconds)
@@ -374,14 +377,14 @@ ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const
 }
 
 /* Makes an autoencoder and a decoder without weights and memory on the device, to count their bytes. */
-static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t height,
-                         int64_t width, int64_t *on_host, int64_t *on_device)
+static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                         const ith_vae_extent *extent, int64_t *on_host, int64_t *on_device)
 {
     ith_vae *vae = NULL;
     ith_vae_device *d = NULL;
     ith_status status = ith_vae_create(context, config, ITH_VAE_DECODER, types, &vae);
     if (!status)
-        status = ith_vae_device_create(context, vae, height, width, &d);
+        status = ith_vae_device_create(context, vae, extent, &d);
     if (!status)
         status = ith_vae_device_count(d, on_device);
     if (!status)
@@ -392,19 +395,19 @@ static ith_status sketch(ith_context *context, const ith_vae_config *config, ith
 }
 
 ith_status ith_vae_device_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                       int64_t height, int64_t width, int64_t *bytes)
+                                       const ith_vae_extent *extent, int64_t *bytes)
 {
     int64_t on_device;
-    return sketch(context, config, types, height, width, bytes, &on_device);
+    return sketch(context, config, types, extent, bytes, &on_device);
 }
 
 ith_status ith_vae_decode_device_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                       int64_t height, int64_t width, int64_t *bytes)
+                                       const ith_vae_extent *extent, int64_t *bytes)
 {
     const char *reason;
     int64_t on_host;
     *bytes = 0;
     if (!ith_vae_device_serves(context, &reason))
         return ITH_OK;
-    return sketch(context, config, types, height, width, &on_host, bytes);
+    return sketch(context, config, types, extent, &on_host, bytes);
 }

@@ -27,7 +27,7 @@ typedef struct ith_vae_encoder {
 } ith_vae_encoder;
 
 /* Makes the layers that encode into latents of this size. ith_vae_work_open then allocates their memory. */
-ith_status ith_vae_encoder_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
+ith_status ith_vae_encoder_create(ith_context *context, const ith_vae *vae, const ith_vae_extent *extent,
                                   ith_vae_encoder **out);
 void ith_vae_encoder_free(ith_vae_encoder **encoder);
 

@@ -21,11 +21,11 @@ ith_status ith_settle_device_memory(ith_context *context, ith_generate_options *
 /* The memory of decoding. Rank 0's device decodes whole frames. */
 static ith_status decode_device_bytes(const ith_predicted_run *run, int64_t *bytes)
 {
+    const ith_vae_extent extent = {.height = run->size.height, .width = run->size.width};
     *bytes = 0;
     if (!run->model->vae.levels || !ith_team_has_first(run->team))
         return ITH_OK;
-    return ith_vae_decode_device_bytes(run->context, &run->model->vae, run->types.products, run->size.height,
-                                       run->size.width, bytes);
+    return ith_vae_decode_device_bytes(run->context, &run->model->vae, run->types.products, &extent, bytes);
 }
 
 static ith_status expert_device_bytes(const ith_predicted_run *run, int expert, int64_t *streamed, int64_t *bytes)
