@@ -90,7 +90,7 @@ void ith_nccl_free(nccl_state *s);
 
 /* ---- nccl_failure.c: sentences */
 
-/* The longest name of a rank, of an operation. */
+/* Bytes of the longest name of a rank, name of an operation, and sentence. */
 enum { NCCL_NAME = 96, NCCL_OPERATION = 128, NCCL_SENTENCE = 960 };
 
 /* Ends the group with a failure. Returns the failure that ended it. */
