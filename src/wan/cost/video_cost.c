@@ -17,6 +17,7 @@
 #include "../run/condition_size.h"
 #include "../run/decode.h"
 #include "../run/denoise/denoise_choice.h"
+#include "../run/memory/predicted_run.h"
 
 #include <stdio.h>
 
@@ -341,7 +342,9 @@ static ith_status process_bytes(const prediction *p, bool first_on_host, int64_t
     const bool denoised = p->problem.steps && !ith_video_steps_left(&p->problem);
     options.threads = process_threads(place);
     options.attention = &p->options;
-    return ith_predict_model(&p->model.model, p->context, &options, p->model.counts, true, denoised, &team, bytes);
+    const ith_predicted_run run =
+        ith_predicted_run_of(&p->model.model, p->context, &options, denoised, p->model.counts, &team);
+    return ith_predict_model(&run, true, bytes);
 }
 
 static ith_status predict_memory(prediction *p)

@@ -128,8 +128,7 @@ static ith_status apply_residual(const ith_vae_device *d, const ith_vae_device_r
     return status;
 }
 
-/* y [rows][out] = x [rows][in] w [out][in]^T + bias, in f32. Rows are contiguous: sets the strides and the type of y.
- * */
+/* y [rows][out] = x [rows][in] w [out][in]^T + bias, where rows are contiguous and y is f32. */
 static ith_status multiply(const ith_vae_device *d, ith_device_linear call)
 {
     char said[ITH_DEVICE_SENTENCE] = "";

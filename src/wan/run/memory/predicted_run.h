@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run whose memory is predicted, as the files of this folder pass it on. */
+/* A run whose memory is predicted. The model need not have a folder, so predictions of videos (cost/video_cost.c) use
+ * it, too. */
 #ifndef ITH_WAN_PREDICTED_RUN_H
 #define ITH_WAN_PREDICTED_RUN_H
 
@@ -23,6 +24,9 @@ typedef struct ith_predicted_run {
 ith_predicted_run ith_predicted_run_of(const ith_model *model, ith_context *context,
                                        const ith_generate_options *options, bool denoised, const int64_t counts[2],
                                        const ith_team *team);
+/* Sets *bytes to the peak memory of the process in which the ranks of run->team run as threads. encodes: the run
+ * encodes its prompts; false: the pipeline keeps them. */
+ith_status ith_predict_model(const ith_predicted_run *run, bool encodes, int64_t *bytes);
 
 /* Sets *bytes to the peak memory of denoising: the memory of the larger expert, if a step is left, and the buffers of
  * every rank. */
