@@ -20,6 +20,7 @@ enum {
     MIDDLES = 32     /* axes, from the middle one down, among which middle_of looks */
 };
 
+/* The ranks of a plan that are walked. */
 typedef struct model {
     const ith_price *price;
     int count;

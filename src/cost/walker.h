@@ -61,6 +61,7 @@ typedef enum ith_walk_stop {
 typedef struct ith_walker ith_walker;
 typedef double (*ith_walk_work_fn)(void *user, const ith_walker *walker, const char *name, double *seconds);
 
+/* A rank on its walk: the place in its schedule, its sums, and its exchanges. */
 struct ith_walker {
     const ith_price *price;
     ith_schedule schedule;
