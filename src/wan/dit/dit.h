@@ -26,6 +26,7 @@
 #define ITH_DIT_MOST_IMAGE_ROWS (1 << 16)
 #define ITH_DIT_PATCH 4 /* numbers of one channel in a token: a patch of 1 x 2 x 2 */
 
+/* The sizes of an expert, and its variants. */
 typedef struct ith_dit_config {
     int64_t heads, head_dim, dim; /* dim = heads * head_dim */
     int64_t ffn_dim, layers, text_dim, freq_dim;
@@ -108,6 +109,7 @@ void ith_dit_image_free(ith_context *context, ith_dit_image **image);
 /* One rank's buffers and plans for latents of one size. A forward pass allocates nothing. The entries of a batch are
  * the guidance branches. */
 typedef struct ith_dit_workspace ith_dit_workspace;
+/* The sizes of a pass. */
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* size of the latents; height and width are even */
     int64_t longest_text; /* the most rows of a prompt in any later pass; 0: no prompt is longer than the first ones */

@@ -42,6 +42,7 @@ typedef struct slot_state {
     _Atomic uint32_t changes;     /* number of changes of the members above; ranks wait for the next change */
 } slot_state;
 
+/* The slots of a host, as one of its processes uses them. */
 struct ith_dit_shards {
     ith_context *context;
     ith_comm *loaders; /* NULL: another process of this host makes the loads */

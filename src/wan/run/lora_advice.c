@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The distilled LoRAs that are recognised. The first row whose part is in a name counts. */
 static const struct {
     const char *part; /* part of a name, in small letters or capitals */
     ith_lora_advice advice;

@@ -5,6 +5,7 @@
 
 #include "../../base/context.h"
 
+/* A text. Its owner frees `at` with ith_free. */
 typedef struct ith_codepoints {
     uint32_t *at;
     int64_t count, capacity;

@@ -11,6 +11,7 @@
 
 #define ITH_LATENT_MOST_CHANNELS 64 /* a larger z_dim is refused */
 
+/* The sizes of an autoencoder, and its variants. */
 typedef struct ith_vae_config {
     int64_t z_dim, decoder_base_dim, levels, dim_mult[8], res_blocks;
     bool temporal_up[8]; /* whether each upsampling, in the order of decoding, also doubles the frames */

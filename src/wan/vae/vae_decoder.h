@@ -18,6 +18,7 @@ typedef struct ith_vae_decoder_level {
     ith_vae_rows begin, end;        /* rows before and after the residual blocks; they may share their memory */
 } ith_vae_decoder_level;
 
+/* A decoder for latents of one size. */
 typedef struct ith_vae_decoder {
     const ith_vae *vae;
     ith_vae_work work;   /* levels[0].begin is a part of work.middle.x */

@@ -26,6 +26,7 @@ typedef struct ith_vae_device_conv {
     char *input;
 } ith_vae_device_conv;
 
+/* A residual block. */
 typedef struct ith_vae_device_residual {
     ith_vae_device_conv *conv1, *conv2, *shortcut; /* shortcut NULL: x itself */
 } ith_vae_device_residual;
@@ -41,6 +42,7 @@ typedef struct ith_vae_device_level {
 
 enum { ITH_VAE_DEVICE_MOST_RESIDUALS = 160 }; /* residual blocks of a decoder that is taken */
 
+/* A decoder on a device, for latents of one size. */
 typedef struct ith_vae_device {
     ith_context *context;
     const ith_vae *vae;

@@ -16,6 +16,7 @@ typedef struct ith_vae_encoder_level {
     int64_t filling;         /* the slot of `begin` that gets the next frame of the level before */
 } ith_vae_encoder_level;
 
+/* An encoder for latents of one size. */
 typedef struct ith_vae_encoder {
     const ith_vae *vae;
     ith_vae_work work;  /* the rows at the end of the last level are work.middle.x */

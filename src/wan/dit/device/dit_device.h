@@ -44,6 +44,7 @@ typedef struct ith_dit_device_layer {
 
 enum { ITH_DIT_QKV, ITH_DIT_SELF_OUT, ITH_DIT_CROSS_Q, ITH_DIT_CROSS_OUT, ITH_DIT_FFN_UP, ITH_DIT_FFN_DOWN };
 
+/* The weights of an expert on a device. */
 typedef struct ith_dit_device {
     ith_device_use *use;
     void *memory; /* of the device: everything but streamed layers */

@@ -8,6 +8,7 @@
 #include "../../part/precision.h"
 #include "run_memory.h"
 
+/* A run, and the sizes that follow from its options. */
 typedef struct ith_predicted_run {
     const ith_model *model;
     ith_context *context;
