@@ -33,6 +33,7 @@ typedef struct video {
     video_state state;
 } video;
 
+/* The videos of one command. */
 typedef struct batch {
     ith_generation *base; /* the command, with the open model */
     ith_batch_line *lines;
