@@ -15,6 +15,7 @@ typedef struct ith_extent {
 /* Numbers of the tensors that an execution reads or writes. q, k, v, o and lse come first, as in ith_attn_tensor. */
 enum { ITH_EXTENT_BIAS = ITH_TENSORS, ITH_EXTENT_MASK, ITH_EXTENT_LENGTHS, ITH_EXTENTS };
 
+/* The memory of all tensors of an execution, by their numbers. */
 typedef struct ith_extents {
     ith_extent of[ITH_EXTENTS];
 } ith_extents;

@@ -13,6 +13,7 @@
 #include "../kernels/kernel.h"
 #include "halt.h"
 
+/* A problem with every choice made, on one rank. */
 typedef struct ith_attn_setting {
     ith_context *context;
     ith_attn_problem problem; /* the caller's, with defaults replaced: kv_heads, scale, mask sizes, strides */

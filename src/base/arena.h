@@ -12,6 +12,7 @@
 
 #define ITH_ARENA_ALIGNMENT 64 /* alignment in bytes of every array in an arena */
 
+/* An allocation in which arrays are laid out, or the count of its bytes. */
 typedef struct ith_arena {
     char *base;         /* NULL while the arena only adds up bytes; otherwise aligned to ITH_ARENA_ALIGNMENT */
     int64_t used_bytes; /* bytes reserved so far */

@@ -31,6 +31,7 @@ typedef struct ith_family {
     _Atomic(struct ith_lent_file *) lent; /* files that other processes have sent (lent_files.h); NULL: none */
 } ith_family;
 
+/* A context: the functions that its caller gave, its settings, and its error sentence. */
 struct ith_context {
     ith_allocator allocator;
     ith_log_fn log;

@@ -65,6 +65,7 @@ void ith_control_groups_visit(const char *root, const char *controller, ith_cont
 
 /* ---- Limits ------------------------------------------------------------------------------------------------------ */
 
+/* The least limit of the control groups that were visited. root: the folder that holds proc and sys. */
 typedef struct limit_search {
     const char *root;
     int64_t least;

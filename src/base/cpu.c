@@ -12,6 +12,7 @@
 #define VARIABLE "ITHACA_CPU"
 #define SEPARATORS ", \t"
 
+/* Instruction sets with all sets that they are built on. */
 enum {
     AVX2 = ITH_CPU_BASELINE | ITH_CPU_AVX2,
     AVX512 = AVX2 | ITH_CPU_AVX512,

@@ -46,6 +46,7 @@ static inline float ith_round_to_bf16(float value)
     return ith_f32_from_bf16(ith_bf16_from_f32(value));
 }
 
+/* Convert a number, given by its bits, from f16 and to f16. */
 float ith_f32_from_f16(uint16_t value);
 uint16_t ith_f16_from_f32(float value);
 

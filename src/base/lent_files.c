@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* A lent file. path: its name for the caller; real: the path under which it can be opened. */
 struct ith_lent_file {
     ith_lent_file *next;
     char *path, real[32];

@@ -48,7 +48,7 @@ static void take_smaller(ith_memory_limit *limit, int64_t bytes, const char *sou
         *limit = (ith_memory_limit){ith_max64(bytes, 0), source};
 }
 
-/* Lowers both limits to `bytes`: the limit is one that processes share. */
+/* Lowers both limits to `bytes`, for a limit that the processes of the machine share. */
 static void take_shared(ith_machine_memory *memory, int64_t bytes, const char *source)
 {
     take_smaller(&memory->free, bytes, source);

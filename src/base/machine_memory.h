@@ -5,11 +5,13 @@
 
 #include "context.h"
 
+/* An amount of memory, and the limit from which it follows. */
 typedef struct ith_memory_limit {
     int64_t bytes;      /* INT64_MAX if no limit is known */
     const char *source; /* the tightest limit, in words that end a sentence: "are free in this machine", ... */
 } ith_memory_limit;
 
+/* The memory that is left. */
 typedef struct ith_machine_memory {
     ith_memory_limit free;   /* for this process */
     ith_memory_limit shared; /* the same without RLIMIT_AS: processes of a machine share it */

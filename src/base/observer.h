@@ -27,6 +27,7 @@ typedef struct ith_activity {
     _Atomic int64_t part, parts;
 } ith_activity;
 
+/* An observer: its callbacks, and the state of its calls. */
 typedef struct ith_observer {
     void (*show)(void *user, int stage, int64_t done, int64_t total); /* NULL: progress is not shown */
     /* asks whether to stop; NULL: the computation is never stopped */

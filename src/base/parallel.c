@@ -76,6 +76,7 @@ void ith_parallel(const ith_context *context, int threads, ith_task_fn task, voi
     }
 }
 
+/* The arguments of ith_parallel_apart, for its thread. */
 typedef struct apart_call {
     ith_task_fn task;
     void *user;

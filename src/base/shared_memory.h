@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+/* Shared memory, as one process has mapped it. */
 typedef struct ith_shared_memory {
     void *data;                   /* aligned to a page; NULL: none */
     int64_t bytes, counted_bytes; /* counted_bytes: held by the context; 0 if another process created the memory */

@@ -167,6 +167,7 @@ typedef struct package_head {
     ith_trace_origin origin;
 } package_head;
 
+/* An event of a package. */
 typedef struct packed_event {
     double begin, amount;   /* as in ith_trace_event, by the common clock */
     int32_t name, category; /* positions in the text */

@@ -19,6 +19,7 @@
 
 #define STACK_BYTES ((size_t)1 << 20)
 
+/* The subcommands, in the order in which messages list them. */
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);

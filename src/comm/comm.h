@@ -29,6 +29,7 @@ struct ith_request {
     int64_t record;   /* number of the operation in the flight record */
 };
 
+/* One rank's communicator: the transport's table and state, and memory for all operations. */
 struct ith_comm {
     ith_transport transport;
     void *transport_state;

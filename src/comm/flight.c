@@ -20,6 +20,7 @@
 
 #define OPERATIONS 256 /* operations that a record keeps; a newer one replaces the oldest */
 
+/* The flight record of one rank. */
 struct ith_flight {
     ith_kept kept; /* the list of the family, sorted by rank */
     bool in_use;   /* a communicator writes the record */

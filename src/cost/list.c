@@ -18,6 +18,7 @@ typedef struct entry {
     int64_t number; /* in the order in which the plans were made */
 } entry;
 
+/* The arguments of ith_plan_list, and the plans that were made so far. */
 typedef struct list {
     ith_context *context;
     const ith_attn_problem *problem;

@@ -66,6 +66,7 @@ static ith_status wrong(ith_context *context, array where, int64_t index, const 
 /* The kinds of numbers in a description. The limits keep every cost finite, and products of units and ranks below the
  * largest int64_t. */
 typedef enum range { FROM_ZERO, ABOVE_ZERO, SHARE, RANKS, UNITS, UNITS_OR_NONE } range;
+/* A number of a description, the name of its field, and the range in which it must lie. */
 typedef struct number {
     const char *field;
     double value;

@@ -181,8 +181,8 @@ static double axis_bytes(const ith_price *price, const ith_schedule *schedule, c
     return bytes;
 }
 
-/* The bytes that ranks [begin, end) of all, a group, send to the other ranks of a larger group, [outer_begin,
- * outer_end), in the all-to-alls of their axes. Only the axes at its ends have ranks outside the group. */
+/* The bytes that a group, ranks [begin, end), sends to the other ranks of a larger group, [outer_begin, outer_end), in
+ * the all-to-alls of all axes. Only the group's first axis and its last axis can have ranks outside the group. */
 static double group_axis_bytes(const ith_price *price, const ith_schedule *schedule, const ith_step *step,
                                int64_t begin, int64_t end, int64_t outer_begin, int64_t outer_end)
 {
@@ -199,7 +199,7 @@ static double group_axis_bytes(const ith_price *price, const ith_schedule *sched
     return bytes;
 }
 
-/* The traffic of an all-to-all. The ranks of one level are consecutive, so the shares of their rows and heads are
+/* The traffic of an all-to-all. The ranks that a level joins are consecutive, so their shares of rows and of heads are
  * summed by the rule of ith_share, without a loop over ranks. */
 static void axis_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step, ith_traffic *out)
 {

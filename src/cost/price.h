@@ -11,7 +11,7 @@
 /* A plan with the rates of the machine for it. */
 typedef struct ith_price {
     ith_machine_view *view;
-    ith_attn_setting setting;  /* its kernel may be a stand-in, where the library lacks the machine's */
+    ith_attn_setting setting;  /* setting.kernel stands in for the plan's kernel if the library lacks it */
     ith_machine_attention row; /* the rates of the plan's kernel */
     ith_attn_tiles tiles;      /* the tiles of the plan's kernel */
     const char *kernel;        /* name of the plan's kernel; valid as long as the caller's machine */
@@ -48,7 +48,8 @@ double ith_price_offsets(const ith_price *price, const ith_heads *heads, int64_t
 /* The bytes of one exchange of one rank. */
 typedef struct ith_traffic {
     double sent[ITH_MACHINE_LEVELS], received[ITH_MACHINE_LEVELS]; /* by level */
-    /* bytes that the rank's group of the level before sends over a level: the sum over the ranks of the group */
+    /* by level: bytes that the rank's group sends over it, the sum over the ranks of the group. The group is the ranks
+     * that the level inside this level joins. Set only where the machine has a rate for a whole group. */
     double group_sent[ITH_MACHINE_LEVELS];
     double kept; /* rows that the rank copies for itself */
 } ith_traffic;

@@ -6,6 +6,7 @@
 #include "../base/arena.h"
 #include "walker.h"
 
+/* How many of a rank's latest posts the simulator keeps for its peers. */
 enum {
     ITH_POSTS_KEPT = 8, /* a rank posts fewer all-to-alls than this before it waits for one */
     ITH_HOPS_KEPT = 2   /* neighbours are at most one hop apart */
@@ -53,6 +54,7 @@ typedef struct ith_event {
     int rank;
 } ith_event;
 
+/* The state of a simulation. */
 typedef struct ith_simulator {
     ith_context *context;
     const ith_price *price;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cost of one execution of a plan (walk.h). docs/cost.md explains the model.
  *
- * The schedules of all ranks have the same POST and WAIT steps, so ranks are walked side by side. If they are few, all
- * are walked, and each waits for its own peers. On a line (bidir) of few axes one rank of each axis is walked, and
- * waits for its neighbours. Otherwise a few ranks stand for all: the first one, which has the largest shares; the last
- * one; one in the middle of a line, which treats it differently; and the ranks at the boundaries of the levels. Round a
- * ring an exchange is ready when the last of them has posted it. */
+ * The schedules of all ranks have the same POST and WAIT steps, so ranks are walked side by side. If there are few
+ * ranks, all are walked, and each waits for its own peers. On a line (bidir) of few axes one rank of each axis is
+ * walked, and waits for its neighbours. Otherwise a few ranks stand for all: the first rank, which has the largest
+ * shares; the last rank; on a line a rank in the middle, which has other hops than the ranks at the ends; and the ranks
+ * at the boundaries of the levels. On a ring an exchange is ready when all ranks that are walked have posted it. */
 #include "walk.h"
 
 #include "../base/context.h"
@@ -16,10 +16,11 @@
 
 enum {
     WALKERS = 64,    /* the most ranks that are walked */
-    SHORT_LINE = 32, /* axes of a line that tells the time of a longer one */
-    MIDDLES = 32     /* ranks among which middle_of looks for the middle one */
+    SHORT_LINE = 32, /* axes of the short line from whose time the time of a long line is computed */
+    MIDDLES = 32     /* axes, from the middle one down, among which middle_of looks */
 };
 
+/* The ranks of a plan that are walked. */
 typedef struct model {
     const ith_price *price;
     int count;
@@ -228,8 +229,8 @@ static void add_walker(model *m, int64_t rank)
     m->walkers[m->count++] = walker;
 }
 
-/* The ulysses index whose ranks have the most heads in a hop. Of several such indexes, the first with the most kv
- * heads. */
+/* The ulysses index whose ranks have the most heads in a hop. Of several such indices, the index with the most kv
+ * heads; if several have as many, the first. */
 static int busiest_column(const model *m)
 {
     const ith_attn_setting *s = &m->price->setting;
@@ -243,9 +244,9 @@ static int busiest_column(const model *m)
     return column;
 }
 
-/* For each level but the widest, adds the last rank of the level's first group, whose hops pass over the next level.
- * Also adds the rank of the busiest column on the same axis, whose hops do too. If this axis extends beyond the group,
- * adds the first rank behind the group as well, because it sends other rows than the last rank in the group. */
+/* Adds ranks for each level but the widest: the last rank of the level's first group, whose hops pass over the next
+ * level; and the rank of the busiest column on the same axis, whose hops pass over it, too. If this axis extends beyond
+ * the group, also adds the first rank behind the group, because it sends other rows than the last rank in the group. */
 static void add_boundaries(model *m)
 {
     const ith_machine_view *view = m->price->view;
@@ -293,8 +294,9 @@ static double imbalance_of(const model *m)
     return all > 0 && most > 0 ? most * (double)m->price->view->ranks / all : 1;
 }
 
-/* How many times longer the busiest rank takes for its work because the ranks of a host want more units than there are.
- * The other ranks of the host leave units free when they have done their work. */
+/* The factor by which the busiest rank's work takes longer because the ranks of a host want more units than there are.
+ * It is divided by the imbalance, because the other ranks of the host leave units free when they have done their
+ * work. */
 static double turns_of(const model *m, double imbalance)
 {
     const ith_price *price = m->price;
@@ -373,8 +375,8 @@ static ith_status walk_short_line(ith_context *context, const ith_price *price, 
 }
 
 /* The seconds of a line that is too long to be walked axis by axis. Each chunk begins when the ends and the middle of
- * the line have done the chunk before, which takes longer in proportion to the length. So two short lines tell the time
- * of a long one. */
+ * the line have done the chunk before, which takes longer in proportion to the length. So the time of a long line
+ * follows from the times of two short lines. */
 static ith_status walk_long_line(ith_context *context, const ith_price *price, model *m, double *seconds)
 {
     double some = 0, more = 0;

@@ -61,6 +61,7 @@ typedef enum ith_walk_stop {
 typedef struct ith_walker ith_walker;
 typedef double (*ith_walk_work_fn)(void *user, const ith_walker *walker, const char *name, double *seconds);
 
+/* A rank on its walk: the place in its schedule, its sums, and its exchanges. */
 struct ith_walker {
     const ith_price *price;
     ith_schedule schedule;
@@ -104,8 +105,8 @@ double ith_walker_busy(const ith_walker *walker);
 /* Whether a rank works longer than another one, and not by rounding alone. */
 bool ith_walker_is_busier(const ith_walker *walker, const ith_walker *other);
 
-/* Whether the last two hops have added the same as the two before them. It counts only where hops are alike
- * (ith_schedule_hops_alike), because four hops have ended there. */
+/* Whether the last two hops have added the same sums as the two hops before them. The result has a meaning only where
+ * the next hops are like the last ones (ith_schedule_hops_alike): there four hops or more have ended. */
 bool ith_walker_repeats(const ith_walker *walker);
 /* A hop has ended: leaves out the next `skipped` hops, which add as much as the last ones. */
 void ith_walker_end_hop(ith_walker *walker, int skipped);

@@ -13,6 +13,7 @@
 
 #define MOST_BYTES ((int64_t)64 << 20) /* maximal size of a configuration file in bytes */
 
+/* A file that was read. */
 struct ith_json {
     ith_context *context;
     char *path;

@@ -13,6 +13,7 @@ typedef struct piece {
     int64_t length;
 } piece;
 
+/* A pass over a header, and its position. */
 typedef struct reader {
     ith_tensor_file *file;
     const char *at, *end;

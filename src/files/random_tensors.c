@@ -22,6 +22,7 @@ typedef struct random_tensor {
     char name[NAME_BYTES];
 } random_tensor;
 
+/* The tensors that were made so far, and the numbers that they repeat. */
 struct ith_random_tensors {
     ith_context *context;
     ith_dtype type;

@@ -26,6 +26,7 @@ typedef struct ith_store_shard {
     ith_tensor_file *file;
 } ith_store_shard;
 
+/* The files of a component, and the list of its tensors. */
 struct ith_store {
     ith_context *context;
     char *path; /* ith_store_path */

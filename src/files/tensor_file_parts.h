@@ -18,6 +18,7 @@ typedef struct ith_metadata_array {
     int64_t count, begin, bytes;
 } ith_metadata_array;
 
+/* An open file of tensors. */
 struct ith_tensor_file {
     ith_context *context;
     char *path;

@@ -29,6 +29,12 @@ typedef struct decoding {
     uint8_t fill; /* the value of every byte of a picture before it is decoded */
 } decoding;
 
+/* Decoded pixels: rgb [height, width, 3], upright. */
+typedef struct pixels {
+    uint8_t *rgb; /* freed with free */
+    int64_t height, width;
+} pixels;
+
 static ith_status refuse(const decoding *d, ith_status status, const char *reason)
 {
     return ith_fail(d->context, status, "'%s' cannot be read: %s", d->path, reason);
@@ -237,28 +243,27 @@ static void turn(const AVFrame *rgb, int orientation, uint8_t *out)
 }
 
 /* Makes the pixels of the decoded frame, and turns them upright. */
-static ith_status make_pixels(decoding *d, int orientation, uint8_t **out, int64_t *height, int64_t *width)
+static ith_status make_pixels(decoding *d, int orientation, pixels *out)
 {
     const int64_t rows = d->frame->height, columns = d->frame->width;
     const int error = convert(d);
     if (error < 0)
         return refuse_error(d, error);
-    if (!(*out = malloc((size_t)(rows * columns * 3))))
+    if (!(out->rgb = malloc((size_t)(rows * columns * 3))))
         return refuse_error(d, AVERROR(ENOMEM));
-    turn(d->rgb, orientation, *out);
-    *height = orientation >= 5 ? columns : rows, *width = orientation >= 5 ? rows : columns;
+    turn(d->rgb, orientation, out->rgb);
+    out->height = orientation >= 5 ? columns : rows, out->width = orientation >= 5 ? rows : columns;
     return ITH_OK;
 }
 
 /* ---- The whole --------------------------------------------------------------------------------------------------- */
 
-static ith_status read_pixels(decoding *d, const ith_image_file *file, const uint8_t *data, int64_t bytes,
-                              uint8_t **rgb, int64_t *height, int64_t *width)
+static ith_status read_pixels(decoding *d, const ith_image_file *file, const uint8_t *data, int64_t bytes, pixels *out)
 {
     int error = open_decoder(d, file->kind);
     if (error >= 0)
         error = decode(d, data, bytes);
-    ith_status status = error < 0 ? refuse_error(d, error) : make_pixels(d, file->orientation, rgb, height, width);
+    ith_status status = error < 0 ? refuse_error(d, error) : make_pixels(d, file->orientation, out);
     close_decoding(d);
     return status;
 }
@@ -266,18 +271,19 @@ static ith_status read_pixels(decoding *d, const ith_image_file *file, const uin
 /* Checks that a picture has all its pixels: decoders accept compressed data that end too early. Decodes the picture
  * again, into memory with other bytes and with other bytes behind the compressed data. The pixels must be the same. */
 static ith_status check_pixels(const decoding *first, const ith_image_file *file, const uint8_t *data, int64_t bytes,
-                               const uint8_t *rgb, int64_t height, int64_t width)
+                               const pixels *found)
 {
     decoding d = {.context = first->context, .path = first->path, .fill = (uint8_t)~first->fill};
-    int64_t rows = 0, columns = 0;
-    uint8_t *again = NULL, *longer = calloc(1, (size_t)bytes + ITH_IMAGE_MORE_BYTES + AV_INPUT_BUFFER_PADDING_SIZE);
+    pixels again = {NULL, 0, 0};
+    uint8_t *longer = calloc(1, (size_t)bytes + ITH_IMAGE_MORE_BYTES + AV_INPUT_BUFFER_PADDING_SIZE);
     if (!longer)
         return refuse_error(&d, AVERROR(ENOMEM));
     const int64_t longer_bytes = ith_image_file_lengthen(file, data, bytes, longer);
-    ith_status status = read_pixels(&d, file, longer, longer_bytes, &again, &rows, &columns);
-    if (!status && (rows != height || columns != width || memcmp(again, rgb, (size_t)(height * width * 3))))
+    ith_status status = read_pixels(&d, file, longer, longer_bytes, &again);
+    if (!status && (again.height != found->height || again.width != found->width ||
+                    memcmp(again.rgb, found->rgb, (size_t)(found->height * found->width * 3))))
         status = refuse(&d, ITH_ERR_FORMAT, "some of its pixels are missing");
-    free(again);
+    free(again.rgb);
     free(longer);
     return status;
 }
@@ -286,6 +292,7 @@ ith_status ith_image_decode(ith_context *context, const char *path, const uint8_
                             int64_t *height, int64_t *width)
 {
     decoding d = {.context = context, .path = path};
+    pixels found = {NULL, 0, 0};
     const ith_image_file file = ith_image_file_look(data, bytes);
     *rgb = NULL;
     av_log_set_level(AV_LOG_QUIET);
@@ -297,15 +304,16 @@ ith_status ith_image_decode(ith_context *context, const char *path, const uint8_
         return refuse_error(&d, AVERROR(ENOMEM));
     memcpy(copy, data, (size_t)bytes);
     ith_image_file_hide(&file, copy);
-    status = read_pixels(&d, &file, copy, bytes, rgb, height, width);
+    status = read_pixels(&d, &file, copy, bytes, &found);
     if (!status)
-        status = check_pixels(&d, &file, copy, bytes, *rgb, *height, *width);
+        status = check_pixels(&d, &file, copy, bytes, &found);
     free(copy);
-    if (!status)
-        return ITH_OK;
-    free(*rgb);
-    *rgb = NULL;
-    return status;
+    if (status) {
+        free(found.rgb);
+        return status;
+    }
+    *rgb = found.rgb, *height = found.height, *width = found.width;
+    return ITH_OK;
 }
 
 /* Reads a regular file of at most ITH_IMAGE_MOST_BYTES. Returns an error number of the system. */

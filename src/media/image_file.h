@@ -11,6 +11,7 @@ typedef enum ith_image_kind { ITH_IMAGE_OTHER = 0, ITH_IMAGE_PNG, ITH_IMAGE_JPEG
 
 enum { ITH_IMAGE_MOST_HIDDEN = 16 };
 
+/* The structure of a picture's file. */
 typedef struct ith_image_file {
     ith_image_kind kind;
     int64_t width, height; /* of the stored picture, before it is turned upright; 0: unknown */

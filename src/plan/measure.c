@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+/* The sizes of a trial, and how often kernels are timed on it. */
 enum {
     ROWS = 384,           /* number of queries on which a kernel is timed */
     KEYS = 512,           /* number of keys on which a kernel is timed */

@@ -13,6 +13,7 @@ typedef struct ith_plan_sizes {
     int64_t device_bytes;
 } ith_plan_sizes;
 
+/* One rank's plan. */
 struct ith_plan {
     ith_attn_setting setting;
     ith_executor executor;

@@ -17,6 +17,7 @@
 
 #include "../kernels/kernel.h"
 
+/* The limits of wisdom. */
 enum {
     ITH_WISDOM_SUBJECT_BYTES = 256, /* size of a subject (the text that names an entry), with its final 0 */
     ITH_WISDOM_FIGURES = 32,        /* the most numbers of an entry; further kernels are not measured */

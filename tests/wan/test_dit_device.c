@@ -232,8 +232,8 @@ static void a_pass_follows_one_that_failed(void **state)
 /* All work of one rank: opens the expert, makes the text, and computes. */
 static ith_status run_whole(const float *const *rows, const int64_t *counts, int64_t streamed, golden_pass *c)
 {
-    ith_status status = open_dit_with(context, passes[2].model, NULL, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE,
-                                      streamed, &c->dit);
+    const ith_dit_choices choices = {.types = number_kind(OPERANDS_F32), .streamed = streamed};
+    ith_status status = open_dit_with(context, passes[2].model, &choices, &c->dit);
     if (!status)
         status = ith_dit_text_create(context, c->dit, PASS_BATCH, rows, counts, &c->text);
     if (!status)

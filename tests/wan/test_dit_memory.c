@@ -57,8 +57,8 @@ static ith_status hold_workspace(ith_context *c, ith_comm *comm, void *user)
     memory_job *job = user;
     ith_dit_workspace *workspace = NULL;
     int64_t bytes = 0, before = 0, after = 0, groups = 0;
-    ith_status status = ith_dit_workspace_bytes(c, job->outline, &job->shape, &job->pass->options, ith_comm_size(comm),
-                                                ith_comm_rank(comm), true, &bytes);
+    const ith_dit_rank rank = {ith_comm_size(comm), ith_comm_rank(comm), true, &job->pass->options};
+    ith_status status = ith_dit_workspace_bytes(c, job->outline, &job->shape, &rank, &bytes);
     atomic_fetch_add(&job->predicted, bytes);
     if (!status)
         status = hold_groups(c, comm, &job->pass->options, &groups);
@@ -134,8 +134,8 @@ static void memory_is_as_predicted(void **state)
             else
                 golden_pass_open_expert(&c, false, kind);
             ith_dit *outline = NULL;
-            check(context, ith_dit_outline(context, ith_dit_config_of(c.dit), NULL, number_kind(kind),
-                                           ITH_LINEAR_KEEP_NONE, &outline));
+            const ith_dit_choices choices = {.types = number_kind(kind)};
+            check(context, ith_dit_outline(context, ith_dit_config_of(c.dit), &choices, &outline));
             ith_dit_text_free(context, &c.text);
             ith_dit_image_free(context, &c.image);
             int64_t held = 0, making = 0, weights = 0, files = dit_file_bytes(context, model, &weights);
@@ -176,7 +176,8 @@ static void share_out(rank_group *g, int rank, void *user)
     if (!status)
         status = ith_store_open(own, SMALL_DIT, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &store);
     if (!status)
-        status = ith_dit_shards_bytes(own, &config, store, number_kind(OPERANDS_F32), 2, 1, true, &predicted);
+        status = ith_dit_shards_bytes(own, &config, store, number_kind(OPERANDS_F32), &(ith_shard_place){2, 1, true},
+                                      &predicted);
     if (!status)
         status = open_dit(own, SMALL_DIT, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, &dit);
     const ith_shard_ranks ranks = {g->comms[rank], alone, 1, true};
@@ -213,8 +214,8 @@ static void memory_of_packed_weights_is_as_predicted(void **state)
                 before = memory_of(context).current_bytes;
         check(context, open_dit(context, model, number_kind(kind), ITH_LINEAR_KEEP_ALL, &dit));
         assert_int_equal(memory_of(context).current_bytes - before, ith_dit_bytes(dit) + files);
-        check(context,
-              ith_dit_outline(context, ith_dit_config_of(dit), NULL, number_kind(kind), ITH_LINEAR_KEEP_ALL, &outline));
+        const ith_dit_choices choices = {.types = number_kind(kind), .keep = ITH_LINEAR_KEEP_ALL};
+        check(context, ith_dit_outline(context, ith_dit_config_of(dit), &choices, &outline));
         assert_int_equal(ith_dit_bytes(outline), ith_dit_bytes(dit));
         assert_true(ith_dit_bytes(dit) > weights / 2);
         ith_dit_free(context, &outline);

@@ -46,8 +46,9 @@ static void open_call(call *c)
 
 static ith_dit *open_with(ith_lora *lora, int kind, ith_linear_keep keep)
 {
+    const ith_dit_choices choices = {.types = number_kind(kind), .lora = lora, .keep = keep};
     ith_dit *dit = NULL;
-    check(context, open_dit_with(context, SMALL, lora, number_kind(kind), keep, 0, &dit));
+    check(context, open_dit_with(context, SMALL, &choices, &dit));
     return dit;
 }
 
@@ -333,8 +334,8 @@ static void memory_is_predicted(void **state)
             const int64_t before = memory_of(context).current_bytes;
             dit = open_with(lora, OPERANDS_F32, keep);
             const int64_t held = memory_of(context).current_bytes - before;
-            check(context,
-                  ith_dit_outline(context, ith_dit_config_of(dit), lora, number_kind(OPERANDS_F32), keep, &outline));
+            const ith_dit_choices choices = {.types = number_kind(OPERANDS_F32), .lora = lora, .keep = keep};
+            check(context, ith_dit_outline(context, ith_dit_config_of(dit), &choices, &outline));
             assert_int_equal(ith_dit_bytes(outline), ith_dit_bytes(dit));
             assert_int_equal(held, ith_dit_bytes(dit) + files);
             ith_dit_free(context, &outline);
@@ -520,8 +521,10 @@ static ith_status try_file(const char *path, double strength)
     ith_lora *lora = NULL;
     ith_dit *dit = NULL;
     ith_status status = ith_lora_open(context, &source, 1, &lora);
-    if (!status)
-        status = open_dit_with(context, SMALL, lora, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, 0, &dit);
+    if (!status) {
+        const ith_dit_choices choices = {.types = number_kind(OPERANDS_F32), .lora = lora};
+        status = open_dit_with(context, SMALL, &choices, &dit);
+    }
     ith_dit_free(context, &dit);
     ith_lora_close(&lora);
     return status;

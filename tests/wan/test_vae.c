@@ -62,9 +62,10 @@ static double decode_error(const char *model, const char *golden, const char *z_
     for (int64_t c = 0; c < 3; c++)
         for (int64_t i = 0; i < positions; i++)
             reference[i * 3 + c] = ((const float *)decoded->data)[c * positions + i];
-    assert_int_equal(
-        ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out, NULL),
-        ITH_OK);
+    assert_int_equal(ith_vae_decode(context, vae, z->data,
+                                    &(ith_vae_extent){z->shape[1], z->shape[2], z->shape[3], NULL}, keep_frame, &out,
+                                    NULL),
+                     ITH_OK);
     assert_int_equal(out.count, shape[1]);
     double error = relative_l2(out.numbers, reference, positions * 3);
     free(reference), free(out.numbers);
@@ -100,9 +101,10 @@ static comparison compare_video(int kind)
     const int64_t *s = golden->shape;
     comparison result = {.numbers = s[0] * s[1] * s[2] * s[3]};
     frames out = {malloc((size_t)result.numbers * sizeof(float)), 0, s[0], -1};
-    assert_int_equal(
-        ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out, NULL),
-        ITH_OK);
+    assert_int_equal(ith_vae_decode(context, vae, z->data,
+                                    &(ith_vae_extent){z->shape[1], z->shape[2], z->shape[3], NULL}, keep_frame, &out,
+                                    NULL),
+                     ITH_OK);
     assert_int_equal(out.count, s[0]);
     double squares = 0;
     for (int64_t i = 0; i < result.numbers; i++) {
@@ -115,7 +117,8 @@ static comparison compare_video(int kind)
     result.psnr = 10 * log10(255.0 * 255.0 * (double)result.numbers / squares);
     result.memory = memory_of(context);
     const ith_vae_config config = vae_config_in(context, MODEL);
-    assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind], z->shape[2], z->shape[3], NULL,
+    assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind],
+                                          &(ith_vae_extent){.height = z->shape[2], .width = z->shape[3]},
                                           &result.predicted_bytes),
                      ITH_OK);
     free(out.numbers);
@@ -174,18 +177,22 @@ static void check_causal(const vae_checkpoint *model)
         memcpy(shorter + c * 2 * POSITIONS, latents + c * FRAMES * POSITIONS, 2 * POSITIONS * sizeof(float));
     frames two = {malloc((size_t)(5 * frame) * sizeof(float)), 0, 5, -1};
     frames four = {malloc((size_t)(13 * frame) * sizeof(float)), 0, 13, -1};
-    assert_int_equal(ith_vae_decode(context, vae, shorter, 2, H, W, NULL, keep_frame, &two, NULL), ITH_OK);
+    assert_int_equal(ith_vae_decode(context, vae, shorter, &(ith_vae_extent){2, H, W, NULL}, keep_frame, &two, NULL),
+                     ITH_OK);
     int64_t peak = memory_of(context).peak_bytes;
-    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &four, NULL), ITH_OK);
+    assert_int_equal(
+        ith_vae_decode(context, vae, latents, &(ith_vae_extent){FRAMES, H, W, NULL}, keep_frame, &four, NULL), ITH_OK);
     assert_int_equal(two.count, 5);
     assert_int_equal(four.count, 13);
     assert_memory_equal(two.numbers, four.numbers, (size_t)(5 * frame) * sizeof(float));
     assert_int_equal(memory_of(context).peak_bytes, peak);
     frames stopped = {four.numbers, 0, 13, 2};
-    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &stopped, NULL),
-                     ITH_ERR_INTERRUPTED);
+    assert_int_equal(
+        ith_vae_decode(context, vae, latents, &(ith_vae_extent){FRAMES, H, W, NULL}, keep_frame, &stopped, NULL),
+        ITH_ERR_INTERRUPTED);
     assert_int_equal(stopped.count, 2);
-    assert_int_equal(ith_vae_decode(context, vae, latents, 0, H, W, NULL, keep_frame, &four, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_vae_decode(context, vae, latents, &(ith_vae_extent){0, H, W, NULL}, keep_frame, &four, NULL),
+                     ITH_ERR_ARGUMENT);
     free(two.numbers), free(four.numbers);
     ith_vae_free(context, &vae);
     ith_context_destroy(&context);
@@ -206,7 +213,8 @@ static void check_band(ith_context *context, const ith_vae *vae, int64_t stride,
 {
     const int64_t rows = (band.end - band.begin) * stride, row = width * stride * 3;
     frames part = {malloc((size_t)(whole->count * rows * row) * sizeof(float)), 0, whole->count, -1};
-    assert_int_equal(ith_vae_decode(context, vae, latents, frame_count, height, width, &band, keep_frame, &part, NULL),
+    assert_int_equal(ith_vae_decode(context, vae, latents, &(ith_vae_extent){frame_count, height, width, &band},
+                                    keep_frame, &part, NULL),
                      ITH_OK);
     assert_int_equal(part.count, whole->count);
     for (int64_t frame = 0; frame < whole->count; frame++)
@@ -227,8 +235,9 @@ static void check_bands(ith_context *context, const ith_vae *vae, const vae_chec
     for (int64_t i = 0; i < count; i++)
         latents[i] = sinf((float)(i * i % 1009));
     frames whole = {malloc((size_t)(MOST * pixels * 3) * sizeof(float)), 0, MOST, -1};
-    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, height, width, NULL, keep_frame, &whole, NULL),
-                     ITH_OK);
+    assert_int_equal(
+        ith_vae_decode(context, vae, latents, &(ith_vae_extent){FRAMES, height, width, NULL}, keep_frame, &whole, NULL),
+        ITH_OK);
     for (int part = 0; part < parts; part++) {
         int64_t begin, rows;
         ith_share(height, parts, part, &begin, &rows);
@@ -269,8 +278,9 @@ static void illegal_bands_are_refused(void **state)
     frames none = {NULL, 0, 0, -1};
     assert_int_equal(open_vae(context, MODEL, ITH_VAE_DECODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
     for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
-        assert_int_equal(ith_vae_decode(context, vae, latents, 1, 3, 1, &bands[i], keep_frame, &none, NULL),
-                         ITH_ERR_ARGUMENT);
+        assert_int_equal(
+            ith_vae_decode(context, vae, latents, &(ith_vae_extent){1, 3, 1, &bands[i]}, keep_frame, &none, NULL),
+            ITH_ERR_ARGUMENT);
         assert_non_null(strstr(ith_context_error(context), "of latents of 3 rows cannot be decoded"));
     }
     ith_vae_free(context, &vae);
@@ -287,9 +297,10 @@ static void illegal_sizes_are_refused(void **state)
     frames none = {NULL, 0, 0, -1};
     assert_int_equal(open_vae(context, MODEL, ITH_VAE_DECODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        assert_int_equal(
-            ith_vae_decode(context, vae, latents, sizes[i][0], sizes[i][1], sizes[i][2], NULL, keep_frame, &none, NULL),
-            ITH_ERR_ARGUMENT);
+        assert_int_equal(ith_vae_decode(context, vae, latents,
+                                        &(ith_vae_extent){sizes[i][0], sizes[i][1], sizes[i][2], NULL}, keep_frame,
+                                        &none, NULL),
+                         ITH_ERR_ARGUMENT);
         assert_non_null(strstr(ith_context_error(context), "cannot be decoded; sides must be from 1 to 16384"));
     }
     ith_vae_free(context, &vae);
@@ -308,7 +319,9 @@ static frames decode_with(ith_context *context, const ith_vae *vae, const vae_ch
     frames out = {malloc(numbers * sizeof(float)), 0, FRAMES, -1};
     const int before = omp_get_max_threads();
     omp_set_num_threads(threads);
-    assert_int_equal(ith_vae_decode(context, vae, latents, 2, height, width, NULL, keep_frame, &out, NULL), ITH_OK);
+    assert_int_equal(
+        ith_vae_decode(context, vae, latents, &(ith_vae_extent){2, height, width, NULL}, keep_frame, &out, NULL),
+        ITH_OK);
     omp_set_num_threads(before);
     assert_int_equal(out.count, FRAMES);
     return out;
@@ -372,10 +385,13 @@ static void check_band_memory(const vae_checkpoint *model, int kind, int64_t hei
     const ith_vae_config config = vae_config_in(m.context, model->folder);
     const int64_t files = vae_file_bytes(m.context, model->folder);
     assert_int_equal(open_vae(m.context, model->folder, ITH_VAE_DECODER, operand_kinds[kind], &vae), ITH_OK);
-    assert_int_equal(ith_vae_decode_bytes(m.context, &config, operand_kinds[kind], height, width, band, &predicted),
+    assert_int_equal(ith_vae_decode_bytes(m.context, &config, operand_kinds[kind],
+                                          &(ith_vae_extent){.height = height, .width = width, .band = band},
+                                          &predicted),
                      ITH_OK);
-    assert_int_equal(ith_vae_decode(m.context, vae, latents, FRAMES, height, width, band, meter_frame, &m, NULL),
-                     ITH_OK);
+    assert_int_equal(
+        ith_vae_decode(m.context, vae, latents, &(ith_vae_extent){FRAMES, height, width, band}, meter_frame, &m, NULL),
+        ITH_OK);
     assert_int_equal(m.bytes - files, predicted);
     assert_int_equal(memory_of(m.context).peak_bytes, m.bytes);
     ith_vae_free(m.context, &vae);
@@ -412,7 +428,8 @@ static void test_large_pictures(void **state)
             int64_t bytes = 0;
             ith_vae_config config;
             ith_vae_config_published(wan_22, &config);
-            assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind], height, width, NULL, &bytes),
+            assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind],
+                                                  &(ith_vae_extent){.height = height, .width = width}, &bytes),
                              ITH_OK);
             print_message("Wan 2.%d, 1280 x %d, operands %d: %.3f GB\n", wan_22 ? 2 : 1, wan_22 ? 704 : 720, kind,
                           (double)bytes * 1e-9);
@@ -531,7 +548,7 @@ static ith_status load_and_decode(ith_context *context, void *user)
     ith_vae *vae = NULL;
     ith_status status = open_vae(context, user, ITH_VAE_DECODER, operand_kinds[OPERANDS_F32], &vae);
     if (!status)
-        status = ith_vae_decode(context, vae, latents, 1, 1, 1, NULL, keep_frame, &out, NULL);
+        status = ith_vae_decode(context, vae, latents, &(ith_vae_extent){1, 1, 1, NULL}, keep_frame, &out, NULL);
     ith_vae_free(context, &vae);
     return status;
 }

@@ -59,7 +59,9 @@ static float *encode(ith_context *context, const char *model, int kind, clip *vi
     const int64_t height = video->height / stride, width = video->width / stride;
     float *latents = malloc((size_t)(config.z_dim * frames * height * width) * sizeof *latents);
     video->taken = 0;
-    assert_int_equal(ith_vae_encode(context, vae, frames, height, width, give_rows, video, latents, NULL), ITH_OK);
+    assert_int_equal(
+        ith_vae_encode(context, vae, &(ith_vae_extent){frames, height, width, NULL}, give_rows, video, latents, NULL),
+        ITH_OK);
     assert_int_equal(video->taken, video->frames * video->height);
     ith_vae_free(context, &vae);
     return latents;
@@ -91,7 +93,9 @@ static void rows_are_taken_in_order(void **state)
         int64_t next = 0;
         assert_int_equal(open_vae(context, models[i], ITH_VAE_ENCODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
         float *latents = malloc((size_t)(config.z_dim * side * side) * sizeof *latents);
-        assert_int_equal(ith_vae_encode(context, vae, 1, side, side, give_next_rows, &next, latents, NULL), ITH_OK);
+        assert_int_equal(
+            ith_vae_encode(context, vae, &(ith_vae_extent){1, side, side, NULL}, give_next_rows, &next, latents, NULL),
+            ITH_OK);
         assert_int_equal(next, 128);
         free(latents);
         ith_vae_free(context, &vae);
@@ -283,16 +287,18 @@ static void a_caller_and_an_interruption_end_the_encoding(void **state)
     float *pixels = waves(3 * FRAMES * H * W), latents[16 * 2 * 2];
     clip video = {pixels, FRAMES, H, W, 2, 0};
     assert_int_equal(open_vae(context, MODEL, ITH_VAE_ENCODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
-    assert_int_equal(ith_vae_encode(context, vae, 2, 2, 1, give_rows, &video, latents, NULL), ITH_ERR_IO);
+    assert_int_equal(ith_vae_encode(context, vae, &(ith_vae_extent){2, 2, 1, NULL}, give_rows, &video, latents, NULL),
+                     ITH_ERR_IO);
     video.stop_at = -1;
     ith_context_interrupt(context);
-    assert_int_equal(ith_vae_encode(context, vae, 2, 2, 1, give_rows, &video, latents, NULL), ITH_ERR_INTERRUPTED);
+    assert_int_equal(ith_vae_encode(context, vae, &(ith_vae_extent){2, 2, 1, NULL}, give_rows, &video, latents, NULL),
+                     ITH_ERR_INTERRUPTED);
     ith_context_end_interruption(context);
     static const int64_t bad[][3] = {{0, 2, 1}, {1, 0, 1}, {1, 1, 0}, {1, 16385, 1}};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(
-            ith_vae_encode(context, vae, bad[i][0], bad[i][1], bad[i][2], give_rows, &video, latents, NULL),
-            ITH_ERR_ARGUMENT);
+        assert_int_equal(ith_vae_encode(context, vae, &(ith_vae_extent){bad[i][0], bad[i][1], bad[i][2], NULL},
+                                        give_rows, &video, latents, NULL),
+                         ITH_ERR_ARGUMENT);
         assert_non_null(strstr(ith_context_error(context), "cannot be encoded"));
     }
     ith_vae_free(context, &vae);
@@ -334,8 +340,12 @@ static void check_memory(const vae_checkpoint *model, int kind, int64_t height, 
     const ith_vae_config config = vae_config_in(m.context, model->folder);
     const int64_t files = vae_file_bytes(m.context, model->folder);
     assert_int_equal(open_vae(m.context, model->folder, ITH_VAE_ENCODER, operand_kinds[kind], &vae), ITH_OK);
-    assert_int_equal(ith_vae_encode_bytes(m.context, &config, operand_kinds[kind], height, width, &predicted), ITH_OK);
-    assert_int_equal(ith_vae_encode(m.context, vae, FRAMES, height, width, meter_rows, &m, latents, NULL), ITH_OK);
+    assert_int_equal(ith_vae_encode_bytes(m.context, &config, operand_kinds[kind],
+                                          &(ith_vae_extent){.height = height, .width = width}, &predicted),
+                     ITH_OK);
+    assert_int_equal(
+        ith_vae_encode(m.context, vae, &(ith_vae_extent){FRAMES, height, width, NULL}, meter_rows, &m, latents, NULL),
+        ITH_OK);
     assert_int_equal(m.bytes - files, predicted);
     assert_int_equal(memory_of(m.context).peak_bytes, m.bytes);
     ith_vae_free(m.context, &vae);
@@ -364,8 +374,12 @@ static void large_pictures_take_less_memory_than_decoding(void **state)
         int64_t encode = 0, decode = 0;
         ith_vae_config config;
         ith_vae_config_published(i >= kinds, &config);
-        assert_int_equal(ith_vae_encode_bytes(context, &config, types, height, width, &encode), ITH_OK);
-        assert_int_equal(ith_vae_decode_bytes(context, &config, types, height, width, NULL, &decode), ITH_OK);
+        assert_int_equal(
+            ith_vae_encode_bytes(context, &config, types, &(ith_vae_extent){.height = height, .width = width}, &encode),
+            ITH_OK);
+        assert_int_equal(
+            ith_vae_decode_bytes(context, &config, types, &(ith_vae_extent){.height = height, .width = width}, &decode),
+            ITH_OK);
         print_message("Wan 2.%d, 1280 x 720, operands %d: %.3f GB, decoding %.3f GB\n", 1 + i / kinds, i % kinds,
                       (double)encode * 1e-9, (double)decode * 1e-9);
         assert_true(encode < decode);
@@ -381,7 +395,7 @@ static ith_status load_and_encode(ith_context *context, void *user)
     ith_vae *vae = NULL;
     ith_status status = open_vae(context, MODEL, ITH_VAE_ENCODER, operand_kinds[OPERANDS_F32], &vae);
     if (!status)
-        status = ith_vae_encode(context, vae, 1, 1, 1, give_rows, video, latents, NULL);
+        status = ith_vae_encode(context, vae, &(ith_vae_extent){1, 1, 1, NULL}, give_rows, video, latents, NULL);
     ith_vae_free(context, &vae);
     return status;
 }
@@ -413,9 +427,11 @@ static void other_encoders_are_refused_when_they_are_opened(void **state)
         temporary_write(temporary_path(folder, "config.json"), text, strlen(text));
         assert_int_equal(ith_vae_config_read(context, folder, &config), ITH_OK);
         temporary_remove(folder);
-        assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[OPERANDS_F32], 1, 1, NULL, &bytes),
+        assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[OPERANDS_F32],
+                                              &(ith_vae_extent){.height = 1, .width = 1}, &bytes),
                          ITH_OK);
-        assert_int_equal(ith_vae_encode_bytes(context, &config, operand_kinds[OPERANDS_F32], 1, 1, &bytes),
+        assert_int_equal(ith_vae_encode_bytes(context, &config, operand_kinds[OPERANDS_F32],
+                                              &(ith_vae_extent){.height = 1, .width = 1}, &bytes),
                          ITH_ERR_UNSUPPORTED);
         assert_non_null(strstr(ith_context_error(context), bad[i][1]));
     }

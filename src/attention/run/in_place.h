@@ -38,6 +38,7 @@ static inline bool ith_in_place_used(const ith_attn_setting *setting)
     return setting->exchange == ITH_EXCHANGE_IN_PLACE || setting->exchange == ITH_EXCHANGE_MIXED;
 }
 
+/* Takes the arrays of an ith_in_place from the arena. ith_in_place_meet fills them in later. */
 void ith_in_place_lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_in_place *out);
 
 /* Stores the addresses that rank `rank` shows at the opening of an execution. To be called for every rank. */

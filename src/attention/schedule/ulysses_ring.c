@@ -28,20 +28,23 @@
 
 #include "../../base/size.h"
 
+/* The sides from which shards come along a ring. At hop 0 a rank's own shard counts as coming from the left. */
 enum { FROM_LEFT, FROM_RIGHT };
+/* The stages of a chunk, in their order; a stage has one step or none. The stages from POST_HOP to WAIT_HOP are
+ * repeated for each hop. */
 enum {
-    WAIT_CHUNK,
-    WAIT_BUFFER,
-    POST_INPUTS,
-    WAIT_INPUTS, /* this step, POST_HOP_LATE and WAIT_OUTPUTS occur only in `unhidden` schedules */
-    OFFSETS,
-    POST_HOP,
-    COMPUTE_LEFT,
-    COMPUTE_RIGHT,
-    POST_HOP_LATE,
-    WAIT_HOP,
-    POST_OUTPUTS,
-    WAIT_OUTPUTS
+    WAIT_CHUNK,    /* waits for the inputs of the chunk */
+    WAIT_BUFFER,   /* waits for the earlier outputs whose buffer the next chunk needs */
+    POST_INPUTS,   /* posts the inputs of the next chunk */
+    WAIT_INPUTS,   /* if `unhidden`: waits for them at once, so WAIT_CHUNK and WAIT_BUFFER have no steps */
+    OFFSETS,       /* computes the offsets of fixed_m */
+    POST_HOP,      /* posts the transfers of the shards of this hop, which bring the shards of the next hop */
+    COMPUTE_LEFT,  /* computes with the shard from the left */
+    COMPUTE_RIGHT, /* computes with the shard from the right, if there is one (bidir) */
+    POST_HOP_LATE, /* if `unhidden`: posts the transfers now, instead of in POST_HOP */
+    WAIT_HOP,      /* waits for these transfers */
+    POST_OUTPUTS,  /* posts the outputs of the chunk */
+    WAIT_OUTPUTS   /* if `unhidden`: waits for them at once */
 };
 
 /* ---- Shards ---------------------------------------------------------------------------------------------------- */
@@ -216,7 +219,8 @@ static bool describe(const ith_schedule *s, ith_step *step)
 {
     int chunk = s->chunk, next = chunk + 1;
     bool present = chunk >= 0 && chunk < s->chunks, exchanged = exchanges_heads(s);
-    bool travels = present && s->hop + 1 < s->setting->ring, at_once = s->setting->unhidden;
+    bool travels = present && s->hop + 1 < s->setting->ring; /* whether this hop has transfers: the last one has none */
+    bool at_once = s->setting->unhidden;                     /* whether a rank waits right after each post */
     *step = (ith_step){.chunk = chunk, .hop = s->hop};
     switch (s->stage) {
     case WAIT_CHUNK: return exchanged && !at_once && chunk >= 0 && wait_for(step, chunk % s->buffers);
@@ -272,6 +276,7 @@ enum { HOPS_KEPT = 4 };
 static int hops_alike(const ith_schedule *s)
 {
     const int ring = s->setting->ring, r = s->ring_index;
+    /* the shards with ring indices below `longer` consist of longer shares alone */
     const int longer = (int)(s->setting->problem.kv_len % ((int64_t)ring * s->setting->ulysses) / s->setting->ulysses);
     const int kept[] = {0, r, ring - 1 - r, ring - 1, (r - longer + ring) % ring, longer - r};
     int end = ring;

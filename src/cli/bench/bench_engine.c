@@ -264,6 +264,7 @@ static int run(engine_bench *bench, engine_settings *s, const char *command, mea
 
 /* ---- Block ----------------------------------------------------------------------------------------------------- */
 
+/* The values of the options of `bench block`. */
 typedef struct block_settings {
     engine_settings shared;
     int64_t seq, heads, head_dim, ffn_dim, text, lora_rank;
@@ -359,6 +360,7 @@ int ith_cli_bench_block(int argc, char **argv)
 
 /* ---- Decode ---------------------------------------------------------------------------------------------------- */
 
+/* The values of the options of `bench decode` and `bench encode`. */
 typedef struct decode_settings {
     engine_settings shared;
     int64_t frames, height, width;

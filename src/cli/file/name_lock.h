@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+/* A lock that this process holds. */
 typedef struct ith_name_lock {
     char *path; /* the empty file that is locked; NULL: nothing is locked */
     int file;

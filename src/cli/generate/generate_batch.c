@@ -33,6 +33,7 @@ typedef struct video {
     video_state state;
 } video;
 
+/* The videos of one command. */
 typedef struct batch {
     ith_generation *base; /* the command, with the open model */
     ith_batch_line *lines;
@@ -139,7 +140,7 @@ static int make_video(batch *b, int64_t number)
     if (!code && v->line)
         code = check_line(b, v);
     if (!code && v->line && ith_batch_line_sets(v->line, "seed"))
-        v->g.settings.noise = NULL; /* the noise of the command line is for the other lines */
+        v->g.settings.noise = NULL; /* --noise is for the lines without a seed */
     if (!code && v->g.settings.seed > UINT64_MAX - (uint64_t)(number % each))
         code = ith_cli_error("--count %lld needs a seed for each video, and %llu is the largest: take a smaller --seed",
                              (long long)each, (unsigned long long)UINT64_MAX);

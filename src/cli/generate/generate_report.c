@@ -182,6 +182,7 @@ static double inference_seconds(const ith_generation *g)
            writing_seconds(g);
 }
 
+/* A predicted time as text, returned by value. */
 typedef struct predicted_text {
     char text[48];
 } predicted_text;

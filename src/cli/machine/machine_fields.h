@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+/* The kinds of values, and the C types of their fields. */
 typedef enum ith_field_kind {
     ITH_FIELD_TEXT,   /* char[bytes] */
     ITH_FIELD_WHOLE,  /* int64_t, 0 or more */
@@ -17,6 +18,7 @@ typedef enum ith_field_kind {
     ITH_FIELD_LIKE    /* the name of another machine, whose keys hold where this file has none */
 } ith_field_kind;
 
+/* A key, and the field that it sets. */
 typedef struct ith_field {
     const char *name;
     ith_field_kind kind;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The types of options: how a value is written, and how it is stored. */
 typedef enum ith_option_type {
     ITH_OPTION_FLAG,   /* a flag, stored as bool */
     ITH_OPTION_TEXT,   /* text, stored as const char *; NULL if not given */
@@ -27,6 +28,7 @@ typedef enum ith_option_type {
 
 #define ITH_OPTION_LIST_MAX 16 /* maximal number of items in a list */
 
+/* The items of a list. */
 typedef struct ith_option_list {
     int64_t values[ITH_OPTION_LIST_MAX];
     int count;

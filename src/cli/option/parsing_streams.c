@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* The sizes of buffers. */
 enum {
     SENTENCE_BYTES = 4096, /* longer errors of argp are cut */
     COMMAND_BYTES = 64     /* more than the command takes at the beginning of an error */

@@ -193,8 +193,8 @@ static int read_text(reading *r)
     return code ? code : with_parser(r, read_document);
 }
 
-/* Whether there is nothing at a path that cannot be opened. A link to a missing file is something: to go on without the
- * values of this file would change the result in silence. */
+/* Whether a path that could not be opened has nothing at it, not even a link. A link to a missing file is an error: the
+ * user wants the values of this file, and a run without them would have another result. */
 static bool is_absent(const char *path)
 {
     const int fault = errno;

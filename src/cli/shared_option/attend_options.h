@@ -48,8 +48,8 @@ const char *ith_attend_wisdom_file(const ith_attend_choices *choices);
  * file exists; without --wisdom it reads the file of 'ithaca tune' in the user's cache. Prints errors and returns an
  * exit status. */
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch, int others);
-/* To be called at the end, in the process of rank 0. Writes the wisdom to the file that the user named, if
- * there is none or if --effort measure may have added to it. */
+/* To be called at the end, in the process of rank 0. Writes the wisdom to the file of --wisdom if this file does not
+ * exist yet, or if --effort measure may have added to the wisdom. Prints errors and returns an exit status. */
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices);
 
 #endif

@@ -75,7 +75,7 @@ json_t *ith_device_list(void)
         if (ith_cli_module_name(path, "device", module, sizeof module))
             add_devices(list, context, module, path);
     }
-    if (!json_array_size(list)) /* the sentence says how a module comes about */
+    if (!json_array_size(list)) /* the sentence of the failure says how to get a module */
         add_row(list, "cuda", ith_context_use_device(context, "cuda") ? ith_context_error(context) : "");
     ith_context_destroy(&context);
     return list;

@@ -23,8 +23,8 @@
 int ith_device_choose(ith_context *context, const char *command, const char *name);
 /* Fills in *info, and returns whether the context uses a device. */
 bool ith_device_in_use(ith_context *context, ith_device_info *info);
-/* The devices that there are as a JSON array [{"name", "about"}], and for a module whose devices cannot be used, or
- * without any module, one row with the reason. */
+/* The devices of this machine as a JSON array [{"name", "about"}]. A module whose devices cannot be used has one row,
+ * whose "about" is the reason. If there is no module, the only row says how to get one. */
 json_t *ith_device_list(void);
 
 #endif

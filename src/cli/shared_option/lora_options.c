@@ -100,15 +100,16 @@ static bool is_digits(const char *text)
     return *text && !text[strspn(text, "0123456789")];
 }
 
-/* The strength of a file as it was given if it is a whole number, and `next` is the item behind it in one list; NULL if
- * not. The texts of a list lie one behind the other (cut). */
+/* The text of a file's strength if it is a whole number and if `next` follows the file in the same list; otherwise
+ * NULL. It lies between the names of the two files, because `cut` has cut one text into both. */
 static const char *whole_strength(const ith_lora_file *file, const ith_lora_file *next)
 {
     const char *text = file->file + strlen(file->file) + 1;
     return file->expert == next->expert && text != next->file && is_digits(text + (*text == '-')) ? text : NULL;
 }
 
-/* Writes how item i, which names no file, may have been meant. Returns whether there is such a meaning. */
+/* Writes advice about item i of the lists, which names no file: the user may have misspelled a strength. Returns
+ * whether there is advice. */
 static bool explain(const ith_lora_file *files, int64_t i, char *advice, size_t bytes)
 {
     const char *name = files[i].file, *colon = strrchr(name, ':');

@@ -26,8 +26,9 @@ ith_lora_file *ith_lora_read_lists(const ith_lora_lists *lists, int64_t *count);
 ith_status ith_lora_open_model(ith_context *context, const ith_model_files *files, const ith_lora_lists *lists,
                                ith_pipeline **out);
 
-/* Writes how a LoRA file was perhaps meant that a failure of ith_lora_open_model names and that is not there: its name
- * may end in a strength that is no number, or with a decimal comma. "" if there is none. */
+/* After a failure of ith_lora_open_model whose message names a LoRA file that does not exist: writes the meaning that
+ * the user may have had in mind. The text behind the name's colon may be a strength that is no number, or the name may
+ * be the second half of a strength with a decimal comma. Writes "" if neither is the case. */
 void ith_lora_advise(const ith_lora_lists *lists, const char *failure, char *advice, size_t bytes);
 
 #endif

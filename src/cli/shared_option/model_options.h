@@ -18,9 +18,9 @@ bool ith_model_is_named(const ith_model_files *files);
 #define ITH_MODEL_NEEDED "--model is needed, or --dit, or --dit-high and --dit-low"
 /* Checks that a model is named if it is `needed`, or if one of its other files is named. Returns an exit status. */
 int ith_model_check_named(const ith_model_files *files, bool needed, const char *command);
-/* The number of single files that options can name; the option of file i, "--dit" for instance, and the path in *path,
- * NULL if it is not named. */
-#define ITH_MODEL_SINGLE_FILES 7
+#define ITH_MODEL_SINGLE_FILES 7 /* number of single files that options can name */
+/* Returns the option that names single file i, such as "--dit". *path becomes the file's path; NULL if it is not
+ * named. */
 const char *ith_model_single_file(const ith_model_files *files, int i, const char **path);
 /* Sets the images of a run to pictures of one pixel: as many as the model needs, or one if it needs none but takes one.
  * Such a run is predicted, and never made. */

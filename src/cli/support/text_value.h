@@ -16,6 +16,7 @@ bool ith_text_seed(const char *text, uint64_t *value);
 bool ith_text_number(const char *text, double *value);
 /* Parses two numbers "a,b"; a single number "a" counts for both. */
 bool ith_text_pair(const char *text, double value[2]);
+/* Parses "true" or "false". */
 bool ith_text_flag(const char *text, bool *value);
 
 /* Whether the name of a file ends in `ending`, such as ".gif", in small letters or capitals. */
@@ -25,7 +26,9 @@ bool ith_text_is_among(const char *text, const char *const *list);
 
 /* Writes a number with the fewest digits, six or more, that give the same number again. */
 void ith_text_of_number(double value, char text[40]);
+/* Prints such a number. */
 void ith_text_print_number(FILE *to, double value);
+/* Whether all of a text is UTF-8. */
 bool ith_text_is_utf8(const char *text);
 /* Prints a text in double quotes, as YAML has it; '?' stands for a byte that is no UTF-8. */
 void ith_text_print_quoted(FILE *to, const char *text);

@@ -97,8 +97,9 @@ static int read_model(ith_tune *t)
     return status ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
 }
 
-/* Fills in the sizes of the model or problem that is named, and puts the sizes of options over them. */
-static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
+/* Sets t->video to the sizes of the model or the problem that is named; if neither is, and no option gives a size, to
+ * the sizes of DEFAULT_PROBLEM. */
+static int find_video(ith_tune *t, const ith_tune_settings *s, const char *command)
 {
     const bool sized = s->seq.count || s->heads || s->head_dim || s->ffn_dim;
     const bool named = ith_model_is_named(&s->files);
@@ -113,15 +114,30 @@ static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
         code = read_model(t);
     else if (t->has_video && ith_video_problem_named(t->context, s->problem ? s->problem : DEFAULT_PROBLEM, &t->video))
         code = ith_cli_usage(command, "--problem: %s", ith_context_error(t->context));
+    return code;
+}
+
+/* Puts the sizes that options give over the sizes of the video. Without a video the other sizes have usual values. */
+static void put_sizes(ith_tune *t, ith_tune_settings *s)
+{
+    ith_video_problem *v = &t->video;
+    if (s->heads || !t->has_video)
+        v->heads = s->heads ? s->heads : 12;
+    if (s->head_dim || !t->has_video)
+        v->head_dim = s->head_dim ? s->head_dim : 128;
+    if (s->ffn_dim || !t->has_video)
+        v->ffn_dim = s->ffn_dim ? s->ffn_dim : 4 * v->heads * v->head_dim;
+    if (!s->seq.count)
+        s->seq.values[s->seq.count++] = t->has_video ? ith_video_tokens(v) : 8192;
+}
+
+/* Finds the sizes for which this command measures. */
+static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
+{
+    const int code = find_video(t, s, command);
     if (code)
         return code;
-    t->video.heads = s->heads ? s->heads : t->has_video ? t->video.heads : 12;
-    t->video.head_dim = s->head_dim ? s->head_dim : t->has_video ? t->video.head_dim : 128;
-    t->video.ffn_dim = s->ffn_dim     ? s->ffn_dim
-                       : t->has_video ? t->video.ffn_dim
-                                      : 4 * t->video.heads * t->video.head_dim;
-    if (!s->seq.count)
-        s->seq.values[s->seq.count++] = t->has_video ? ith_video_tokens(&t->video) : 8192;
+    put_sizes(t, s);
     return s->seq.count * s->dtype.count * s->softmax.count > ITH_TUNE_CELLS
                ? ith_cli_usage(command, "--seq, --dtype and --softmax have more than %d combinations", ITH_TUNE_CELLS)
                : ITH_EXIT_DONE;

@@ -13,12 +13,14 @@
 
 #include <stdint.h>
 
+/* A measurement: tiles of a kernel, and their rate. */
 typedef struct ith_journal_line {
     char kernel[64];
     ith_tile_search about; /* dtype, softmax, head_dim and keys */
     ith_tile_choice tiles;
 } ith_journal_line;
 
+/* An open journal. */
 typedef struct ith_journal {
     int file;                /* -1: nothing is kept */
     ith_journal_line *lines; /* the lines of the file when it was opened */

@@ -72,7 +72,7 @@ static json_t *tiles_json(const ith_tile_choice *tiles)
                      "block_kv_compute_in", (json_int_t)tiles->block_kv_compute_in);
 }
 
-/* A positive number, or null for one that was not measured. */
+/* A number above 0; null for any other value, which was not measured. */
 static json_t *measured_json(double value)
 {
     return value > 0 ? ith_cli_json_number(value) : json_null();

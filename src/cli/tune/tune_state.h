@@ -99,6 +99,8 @@ ith_status ith_tune_time_block(ith_tune *t, ith_context *context, const ith_tune
 ith_status ith_tune_time_plan(ith_tune *t, ith_context *context, const ith_attn_problem *problem,
                               const ith_attn_options *options, int ranks, double *seconds, ith_plan_info *info);
 
+/* Print the results of the command, as a table or as JSON. The second function prints errors and returns an exit
+ * status. */
 void ith_tune_print_table(const ith_tune *t);
 int ith_tune_print_json(const ith_tune *t);
 

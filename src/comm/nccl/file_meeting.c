@@ -32,6 +32,7 @@ typedef struct file_record {
     ith_watch_address data;       /* for datagrams */
 } file_record;
 
+/* The meeting of the processes: the files as they were read, and the lists for connecting. */
 typedef struct file_meeting {
     const char *path;
     int number, processes; /* in the order of the launcher */

@@ -23,6 +23,7 @@ typedef struct nccl_record {
     uint64_t sizes; /* a hash of the sizes of all regions */
 } nccl_record;
 
+/* A request of a group that may hold an exchange of device memory. */
 typedef struct nccl_request {
     bool device; /* an exchange of device memory, in flight; the members below belong to it */
     ith_operation posted;
@@ -35,6 +36,7 @@ typedef struct nccl_request {
     ith_transfer *sends, *receives; /* [2 size]: of the inner exchange */
 } nccl_request;
 
+/* One rank's view of a group. */
 typedef struct nccl_state {
     struct nccl_state *next; /* in world.states */
     struct nccl_world *world;
@@ -56,6 +58,7 @@ typedef struct nccl_state {
     bool stuck;           /* the device still uses the stream, which is never freed */
 } nccl_state;
 
+/* One rank's view of the whole group and all its sub-groups. */
 typedef struct nccl_world {
     pthread_mutex_t lock; /* protects communicators, the list of states, and `stopped` */
     const ith_transport *inner;
@@ -90,7 +93,7 @@ void ith_nccl_free(nccl_state *s);
 
 /* ---- nccl_failure.c: sentences */
 
-/* The longest name of a rank, of an operation. */
+/* Bytes of the longest name of a rank, name of an operation, and sentence. */
 enum { NCCL_NAME = 96, NCCL_OPERATION = 128, NCCL_SENTENCE = 960 };
 
 /* Ends the group with a failure. Returns the failure that ended it. */

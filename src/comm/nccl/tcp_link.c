@@ -46,6 +46,7 @@ typedef struct peer {
     atomic_bool deaf;  /* nothing more can be sent or read; the control connection tells why */
 } peer;
 
+/* A link over TCP. */
 typedef struct tcp_link {
     ith_link_control control; /* the first member, for ith_link_tell; its watch is party.control */
     tcp_party party;

@@ -43,6 +43,7 @@ typedef struct ith_link_process {
     char name[ITH_PLACE_NAME]; /* of the host */
 } ith_link_process;
 
+/* A link, as this process sees it: the processes, and the functions that the head of this file describes. */
 typedef struct ith_link {
     void *self;                  /* the first argument of each function */
     const char *name;            /* of the transport, for people */

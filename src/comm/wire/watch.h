@@ -96,6 +96,7 @@ bool ith_watch_send(ith_watch *watch, int process, const void *data, size_t byte
  * messages. Any thread. */
 bool ith_watch_has_closed(const ith_watch *watch, int process);
 
+/* The events of a watch. The comments say what ith_watch_receive sets. */
 typedef enum ith_watch_event {
     ITH_WATCH_NOTHING = 0,
     ITH_WATCH_MESSAGE, /* *data, *bytes: the message, valid until the next call */

@@ -45,6 +45,7 @@
 /* Once this process has all its connections, others have this time to report a missing one. */
 #define GRACE_SECONDS 0.5
 
+/* The numbers of connections of a meeting. */
 enum {
     ATTEMPTS = ITH_WATCH_INTERFACES + 2, /* the interfaces and two loopbacks */
     ARRIVALS = 64,                       /* connections whose hello is awaited */
@@ -54,12 +55,14 @@ enum {
     PEERS = PORT + 1
 };
 
+/* The first message of the process that connects. theirs: the cookie of the process that it looks for. */
 typedef struct hello {
     uint64_t magic;
     int32_t process, processes; /* the number of the process that connects, and of all */
     uint8_t theirs[ITH_WATCH_COOKIE], mine[ITH_WATCH_COOKIE];
 } hello;
 
+/* The answer to the right hello. */
 typedef struct welcome {
     uint64_t magic;
     uint8_t mine[ITH_WATCH_COOKIE];
@@ -77,6 +80,7 @@ typedef struct half_open {
     } input;
 } half_open;
 
+/* The state of ith_watch_connect. */
 typedef struct meeting {
     ith_watch *watch;
     const ith_watch_address *all;

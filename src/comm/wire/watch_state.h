@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <sys/epoll.h>
 
+/* The sizes of buffers. */
 enum {
     WATCH_QUEUE = 16384, /* bytes of the messages that wait for room in a connection */
     WATCH_INPUT = 4096,  /* bytes that one read takes: several messages */
@@ -64,6 +65,7 @@ typedef struct watch_pulse {
     pthread_cond_t end;
 } watch_pulse;
 
+/* The control connections of this process. */
 struct ith_watch {
     ith_watch_address mine;
     int process, processes;

@@ -19,6 +19,7 @@
 
 typedef enum message_kind { MESSAGE_LIFE = 1, MESSAGE_NOTICE, MESSAGE_END, MESSAGE_LEAVE } message_kind;
 
+/* A message of a rank to another process. The comments name the kinds of messages that have a member. */
 typedef struct message {
     int32_t kind, rank; /* rank: the world rank that sends the message */
     int32_t status;     /* MESSAGE_END */

@@ -26,6 +26,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* The limits of the transport. */
 enum {
     WIRE_REQUESTS = ITH_TRANSPORT_LEAST_REQUESTS,
     WIRE_WINDOW = 4,   /* offers of a rank that wait in the memory of another */
@@ -51,6 +52,7 @@ typedef struct wire_head {
 /* Most bytes of data in one datagram, within a host and to another host. */
 enum { WIRE_DATA_BYTES = ITH_LINK_BYTES - 128, WIRE_FAR_BYTES = ITH_LINK_FAR_BYTES - 128 };
 
+/* How far a flow has come. */
 typedef enum wire_progress {
     WIRE_NONE = 0, /* nothing is sent */
     WIRE_OPEN,     /* data are still to move */
@@ -59,6 +61,7 @@ typedef enum wire_progress {
     WIRE_DONE
 } wire_progress;
 
+/* One direction of the data between a rank and one peer in an exchange. */
 typedef struct wire_flow {
     wire_progress progress;
     bool offered;           /* the offer has been sent */
@@ -107,6 +110,7 @@ typedef struct wire_state {
     char (*small)[WIRE_SMALL];
 } wire_state;
 
+/* The part of a group of ranks that this process sees. */
 typedef struct wire_group {
     struct wire_group *next; /* in world.groups */
     struct wire_world *world;

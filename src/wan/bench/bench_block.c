@@ -96,22 +96,29 @@ static void lay_out(block_bench *b, int64_t tokens, ith_arena *arena)
     b->text_rows = ith_arena_take(arena, b->problem.text_rows, TEXT_DIM * f32);
 }
 
+/* The choices with which the expert is made, for passes of `tokens` tokens. */
+static ith_dit_choices choices_of(const block_bench *b, int64_t tokens)
+{
+    return (ith_dit_choices){.types = b->call.types, .lora = b->lora, .keep = ith_dit_keep(b->lora, tokens)};
+}
+
 /* Predicts the peak memory with `tokens` tokens (ith_bench_predict_fn). */
 static ith_status predict(void *user, int64_t tokens, int64_t *bytes)
 {
     block_bench *b = user;
     ith_context *context = b->call.context;
     const ith_dit_shape shape = shape_of(b, tokens);
+    const ith_dit_choices choices = choices_of(b, tokens);
+    const ith_dit_rank alone = {.ranks = 1, .shared_memory = true, .options = b->call.options.attention};
     ith_dit *dit = NULL;
     ith_arena buffers = {0};
     int64_t text = 0, making = 0, workspace = 0;
-    ith_status status =
-        ith_dit_outline(context, &b->config, b->lora, b->call.types, ith_dit_keep(b->lora, tokens), &dit);
+    ith_status status = ith_dit_outline(context, &b->config, &choices, &dit);
     if (status)
         return status;
     lay_out(b, tokens, &buffers);
     ith_dit_text_bytes(dit, 1, b->problem.text_rows, &text, &making);
-    status = ith_dit_workspace_bytes(context, dit, &shape, b->call.options.attention, 1, 0, true, &workspace);
+    status = ith_dit_workspace_bytes(context, dit, &shape, &alone, &workspace);
     *bytes = b->call.report.weights_bytes + ith_lora_random_bytes(b->lora) + ith_dit_bytes(dit) + buffers.used_bytes +
              ITH_ALLOC_HEADER + text + ith_max64(making, workspace);
     ith_dit_free(context, &dit);
@@ -154,10 +161,10 @@ static ith_status make(void *user)
     block_bench *b = user;
     ith_context *context = b->call.context;
     const ith_dit_shape shape = shape_of(b, b->problem.tokens);
+    const ith_dit_choices choices = choices_of(b, b->problem.tokens);
     ith_status status = b->lora ? ith_lora_fill_random(b->lora) : ITH_OK;
     if (!status)
-        status = ith_dit_make_random(context, &b->config, b->lora, b->call.types, b->call.options.weights,
-                                     ith_dit_keep(b->lora, b->problem.tokens), &b->dit);
+        status = ith_dit_make_random(context, &b->config, b->call.options.weights, &choices, &b->dit);
     if (!status)
         status = make_buffers(b);
     if (!status)

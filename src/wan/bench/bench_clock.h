@@ -33,6 +33,7 @@ typedef struct ith_bench_unit {
     double burst; /* the highest rate so far, in 10^9 operations a second */
 } ith_bench_unit;
 
+/* The clock of one benchmark. */
 typedef struct ith_bench_clock {
     ith_context *context;
     const ith_bench_options *options;

@@ -57,10 +57,17 @@ static ith_status read_problem(ith_context *context, const ith_decode_problem *g
     return status ? status : ith_multiple_check(context, "width", p->width, 0, stride, MOST_SIDE);
 }
 
-static int64_t latent_numbers(const decode_bench *b, int64_t width)
+/* The size of the latents of pictures of this width. */
+static ith_vae_extent extent_of(const decode_bench *b, int64_t width)
 {
     const int64_t stride = b->config.stride_space;
-    return b->config.z_dim * b->latent_frames * (b->problem.height / stride) * (width / stride);
+    return (ith_vae_extent){b->latent_frames, b->problem.height / stride, width / stride, NULL};
+}
+
+static int64_t latent_numbers(const decode_bench *b, int64_t width)
+{
+    const ith_vae_extent extent = extent_of(b, width);
+    return b->config.z_dim * extent.frames * extent.height * extent.width;
 }
 
 /* The numbers of `latents` and of `row`, in one allocation. */
@@ -77,10 +84,9 @@ static ith_status predict(void *user, int64_t width, int64_t *bytes)
     decode_bench *b = user;
     ith_context *context = b->call.context;
     const ith_operand_types types = b->call.types.products;
-    const int64_t stride = b->config.stride_space, height = b->problem.height / stride;
-    ith_status status = b->half == ITH_VAE_DECODER
-                            ? ith_vae_decode_bytes(context, &b->config, types, height, width / stride, NULL, bytes)
-                            : ith_vae_encode_bytes(context, &b->config, types, height, width / stride, bytes);
+    const ith_vae_extent extent = extent_of(b, width);
+    ith_status status = b->half == ITH_VAE_DECODER ? ith_vae_decode_bytes(context, &b->config, types, &extent, bytes)
+                                                   : ith_vae_encode_bytes(context, &b->config, types, &extent, bytes);
     *bytes += b->call.report.weights_bytes + numbers(b, width) * (int64_t)sizeof(float) + ITH_ALLOC_HEADER;
     return status;
 }
@@ -146,13 +152,11 @@ static ith_status add_stages(void *user)
 {
     decode_bench *b = user;
     ith_context *context = b->call.context;
-    const int64_t stride = b->config.stride_space, height = b->problem.height / stride;
-    const int64_t width = b->problem.width / stride;
+    const ith_vae_extent extent = extent_of(b, b->problem.width);
     ith_vae_decoder *decoder = NULL;
     ith_vae_encoder *encoder = NULL;
-    ith_status status = b->half == ITH_VAE_DECODER
-                            ? ith_vae_decoder_create(context, b->vae, height, width, NULL, &decoder)
-                            : ith_vae_encoder_create(context, b->vae, height, width, &encoder);
+    ith_status status = b->half == ITH_VAE_DECODER ? ith_vae_decoder_create(context, b->vae, &extent, &decoder)
+                                                   : ith_vae_encoder_create(context, b->vae, &extent, &encoder);
     if (!status)
         status = add_layers(b, decoder ? &decoder->work : &encoder->work);
     ith_vae_decoder_free(&decoder);
@@ -183,13 +187,11 @@ static ith_status run(void *user, const ith_span *span)
 {
     decode_bench *b = user;
     ith_context *context = b->call.context;
-    const int64_t stride = b->config.stride_space, height = b->problem.height / stride;
-    const int64_t width = b->problem.width / stride;
+    const ith_vae_extent extent = extent_of(b, b->problem.width);
     (void)span;
     if (b->half == ITH_VAE_DECODER)
-        return ith_vae_decode(context, b->vae, b->latents, b->latent_frames, height, width, NULL, take_frame, NULL,
-                              NULL);
-    return ith_vae_encode(context, b->vae, b->latent_frames, height, width, give_rows, b, b->latents, NULL);
+        return ith_vae_decode(context, b->vae, b->latents, &extent, take_frame, NULL, NULL);
+    return ith_vae_encode(context, b->vae, &extent, give_rows, b, b->latents, NULL);
 }
 
 static ith_status make(void *user)

@@ -18,6 +18,7 @@ typedef struct ith_bench_interval {
     bool known;           /* whether its slices have been cut */
 } ith_bench_interval;
 
+/* The slices of all stages, and the place of the current repeat among them. */
 typedef struct ith_bench_slices {
     bool cuts; /* whether stages are cut; false: a stage is one slice */
     /* The current repeat: number of stages, and of ticks within them; and ticks since the last stage ended. */

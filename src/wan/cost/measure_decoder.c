@@ -57,9 +57,9 @@ static ith_status take_frame(void *user, int64_t index, const float *frame, int6
 
 static ith_status decode(decoder_run *r)
 {
+    const ith_vae_extent extent = {FRAMES, r->height, r->width, NULL};
     const double started = ith_clock_thread_seconds();
-    ith_status status =
-        ith_vae_decode(r->meter->context, r->vae, r->latents, FRAMES, r->height, r->width, NULL, take_frame, r, NULL);
+    ith_status status = ith_vae_decode(r->meter->context, r->vae, r->latents, &extent, take_frame, r, NULL);
     r->worked = fmin(r->worked, ith_clock_thread_seconds() - started);
     ith_stage_clock_add(&r->clock, SECOND, ith_stage_clock_now(&r->clock) - r->begin);
     ith_stage_clock_end(&r->clock);
@@ -132,7 +132,8 @@ static void add_rate(void *user, const ith_work *work)
 static ith_status list(decoder_run *r, const ith_vae_config *config, int64_t frames, int64_t height, int64_t width,
                        void (*take)(void *, const ith_work *))
 {
-    return ith_vae_decode_list(r->meter->context, config, r->meter->model->types.products, frames, height, width, NULL,
+    const ith_vae_extent extent = {frames, height, width, NULL};
+    return ith_vae_decode_list(r->meter->context, config, r->meter->model->types.products, &extent,
                                &(ith_work_list){take, r});
 }
 

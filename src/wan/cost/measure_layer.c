@@ -306,7 +306,7 @@ ith_status ith_video_measure_layer(ith_video_meter *m)
     for (int i = 0; i < 2; i++)
         r.text_rows[i] = ith_max64(m->model->counts[i], 1);
     ith_status status =
-        ith_dit_make_random(m->context, &r.config, NULL, m->model->types, ITH_BF16, ITH_LINEAR_KEEP_NONE, &r.dit);
+        ith_dit_make_random(m->context, &r.config, ITH_BF16, &(ith_dit_choices){.types = m->model->types}, &r.dit);
     if (!status)
         status = measure(&r);
     ith_dit_free(m->context, &r.dit);

@@ -10,6 +10,7 @@
 #define ITH_STAGE_CLOCK_ENDS 16
 #define ITH_STAGE_CLOCK_REPEATS 20 /* the most repeats that count */
 
+/* The stages of a computation, and their times in all repeats. */
 typedef struct ith_stage_clock {
     bool alone; /* the computation has one thread */
     /* The last intervals: the time at which each ended, and the processor time then. The oldest one is at `oldest`. */

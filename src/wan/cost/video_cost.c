@@ -17,6 +17,7 @@
 #include "../run/condition_size.h"
 #include "../run/decode.h"
 #include "../run/denoise/denoise_choice.h"
+#include "../run/memory/predicted_run.h"
 
 #include <stdio.h>
 
@@ -231,12 +232,13 @@ static ith_status predict_images(prediction *p)
 {
     const ith_video_model *m = &p->model;
     const ith_latent_size size = ith_condition_size(&m->model, &m->options, &m->size);
+    const ith_vae_extent extent = {size.frames, size.height, size.width, NULL};
     ith_video_seconds seconds = led_by_one(p);
     const bool denoised = !ith_video_steps_left(&p->problem);
     if (!p->problem.images || (denoised && !ith_condition_known(&m->model, &m->options, &m->size)))
         return ITH_OK;
-    ith_status status = ith_vae_encode_list(p->context, &m->model.vae, m->types.products, size.frames, size.height,
-                                            size.width, &(ith_work_list){ith_video_add_work, &seconds});
+    ith_status status = ith_vae_encode_list(p->context, &m->model.vae, m->types.products, &extent,
+                                            &(ith_work_list){ith_video_add_work, &seconds});
     for (int64_t i = 0; i < p->problem.images && p->problem.vision_dim && !status; i++)
         status = ith_vision_encoder_list(p->context, &m->model.vision, m->types.products,
                                          &(ith_work_list){ith_video_add_work, &seconds});
@@ -284,11 +286,12 @@ static ith_status predict_band(const prediction *p, int processes, int process, 
 {
     const ith_latent_size *size = &p->model.size;
     const ith_vae_span band = ith_decode_band(size, processes, process);
+    const ith_vae_extent extent = {size->frames, size->height, size->width, &band};
     *seconds = led_by_one(p);
     if (band.begin >= band.end)
         return ITH_OK;
-    return ith_vae_decode_list(p->context, &p->model.model.vae, p->model.types.products, size->frames, size->height,
-                               size->width, &band, &(ith_work_list){ith_video_add_work, seconds});
+    return ith_vae_decode_list(p->context, &p->model.model.vae, p->model.types.products, &extent,
+                               &(ith_work_list){ith_video_add_work, seconds});
 }
 
 /* Predicts the decoding of the busiest process: the first one, which has the longest band, or the second one, which
@@ -339,7 +342,9 @@ static ith_status process_bytes(const prediction *p, bool first_on_host, int64_t
     const bool denoised = p->problem.steps && !ith_video_steps_left(&p->problem);
     options.threads = process_threads(place);
     options.attention = &p->options;
-    return ith_predict_model(&p->model.model, p->context, &options, p->model.counts, true, denoised, &team, bytes);
+    const ith_predicted_run run =
+        ith_predicted_run_of(&p->model.model, p->context, &options, denoised, p->model.counts, &team);
+    return ith_predict_model(&run, true, bytes);
 }
 
 static ith_status predict_memory(prediction *p)
@@ -380,8 +385,12 @@ static ith_status read_arguments(prediction *p, const ith_video_problem *problem
 static ith_status predict_shared(prediction *p)
 {
     const ith_video_model *m = &p->model;
-    const ith_linear_keep keep = ith_denoise_keep(&m->model, &m->options, 0, &m->size, (int)p->place.ranks);
-    ith_status status = ith_dit_sketch(p->context, &m->model.dit[0], m->model.loras[0], m->types, keep, &p->dit);
+    const ith_dit_choices choices = {
+        .types = m->types,
+        .lora = m->model.loras[0],
+        .keep = ith_denoise_keep(&m->model, &m->options, 0, &m->size, (int)p->place.ranks),
+    };
+    ith_status status = ith_dit_sketch(p->context, &m->model.dit[0], &choices, &p->dit);
     if (!status && ith_video_steps_left(&p->problem))
         status = predict_text(p);
     if (!status)

@@ -21,6 +21,7 @@
 #define LEAST_SECONDS 0.001
 #define DECODER_SHARE 0.4 /* share of the time for the decoder */
 
+/* The arguments and the result of `measure`, which runs on a thread of its own. */
 typedef struct measurement {
     ith_video_meter *meter;
     ith_video_measure_options options;

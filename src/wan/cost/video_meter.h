@@ -38,11 +38,12 @@ typedef struct ith_video_moment {
     double time; /* ith_clock_seconds */
     int64_t interruptions;
 } ith_video_moment;
+/* The present moment. */
 ith_video_moment ith_video_moment_now(void);
 /* Whether other programs have disturbed this process since a moment, because the machine had other work. */
 bool ith_video_meter_disturbed(const ith_video_moment *since);
 
-/* Measure until meter->until, but at least two repeats. */
+/* Measure until meter->until, but at least two repeats, and add rows to the meter. */
 ith_status ith_video_measure_layer(ith_video_meter *meter);
 ith_status ith_video_measure_decoder(ith_video_meter *meter);
 

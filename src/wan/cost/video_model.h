@@ -10,6 +10,7 @@
 #include "../run/pipeline.h"
 #include "../sample/latents.h"
 
+/* A model without files and a run of it, as a video problem describes them. */
 typedef struct ith_video_model {
     ith_model model;              /* without a folder; both experts have the same LoRA, which has no numbers */
     ith_generate_options options; /* with all defaults filled in */

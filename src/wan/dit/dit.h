@@ -26,6 +26,7 @@
 #define ITH_DIT_MOST_IMAGE_ROWS (1 << 16)
 #define ITH_DIT_PATCH 4 /* numbers of one channel in a token: a patch of 1 x 2 x 2 */
 
+/* The sizes of an expert, and its variants. */
 typedef struct ith_dit_config {
     int64_t heads, head_dim, dim; /* dim = heads * head_dim */
     int64_t ffn_dim, layers, text_dim, freq_dim;
@@ -56,21 +57,27 @@ ith_status ith_dit_config_find(ith_context *context, const char *folder, const i
 /* The weights of an expert. Matrices lie in the mapped files, whose pages all processes of a machine share. They are
  * read-only, and all ranks of a process share them. */
 typedef struct ith_dit ith_dit;
-/* Makes the layers of an expert from its open weight files. The expert owns the store; a call that fails closes it.
- * lora: changes to the weights, which outlive the expert; NULL: there are none. keep: the linear layers that convert
- * their weights now and keep them in memory; the results have the same bits. streamed: the number of layers whose
- * weights lie in the host's memory and are copied to the device in every pass; 0 on the processor. */
-ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora,
-                        ith_number_types types, ith_linear_keep keep, int64_t streamed, ith_dit **out);
+/* The choices with which an expert is made, besides its configuration. */
+typedef struct ith_dit_choices {
+    ith_number_types types; /* of the products and of the attention */
+    ith_lora *lora;         /* changes to the weights, which outlive the expert; NULL: there are none */
+    ith_linear_keep keep;   /* the linear layers that convert their weights when the expert is made, and keep them in
+                               memory; the results have the same bits */
+    int64_t streamed;       /* for ith_dit_open alone: number of layers whose weights lie in the host's memory and are
+                               copied to the device in every pass; 0 on the processor */
+} ith_dit_choices;
+/* Makes the layers of an expert from its open weight files. The expert owns the store; a call that fails closes it. */
+ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store,
+                        const ith_dit_choices *choices, ith_dit **out);
 /* Checks that the weight files hold every tensor of the expert, by name, type and shape, and no other tensor, and that
  * every change of `lora` (NULL: none) fits one. Reads headers only. The store stays the caller's. */
 ith_status ith_dit_check(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora);
 /* The layers that an expert with a LoRA (NULL: without one) should keep, for passes of `rows` rows on a rank: with few
  * rows, merging the LoRA anew in each pass would take a large share of the time. */
 ith_linear_keep ith_dit_keep(const ith_lora *lora, int64_t rows);
-/* Makes an expert with random weights of this type, for benchmarks. lora, keep: as in ith_dit_open. */
-ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_lora *lora,
-                               ith_number_types types, ith_dtype type, ith_linear_keep keep, ith_dit **out);
+/* Makes an expert with random weights of the type `type`, for benchmarks. */
+ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_dtype type,
+                               const ith_dit_choices *choices, ith_dit **out);
 /* Sets *bytes to the memory of these random weights, which the expert holds besides ith_dit_bytes. */
 ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *config, ith_dtype type, int64_t *bytes);
 void ith_dit_free(ith_context *context, ith_dit **dit);
@@ -102,6 +109,7 @@ void ith_dit_image_free(ith_context *context, ith_dit_image **image);
 /* One rank's buffers and plans for latents of one size. A forward pass allocates nothing. The entries of a batch are
  * the guidance branches. */
 typedef struct ith_dit_workspace ith_dit_workspace;
+/* The sizes of a pass. */
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* size of the latents; height and width are even */
     int64_t longest_text; /* the most rows of a prompt in any later pass; 0: no prompt is longer than the first ones */
@@ -165,12 +173,12 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
                         float *latent);
 
 /* Makes an expert without weights, to predict memory. It counts the same bytes as an open expert. */
-ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
-                           ith_linear_keep keep, ith_dit **out);
+ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, const ith_dit_choices *choices,
+                           ith_dit **out);
 /* Makes an expert of one layer without weights, to read the sizes of its linear layers. config->layers may be more.
- * lora, keep: as in ith_dit_open, though nothing is kept. */
-ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
-                          ith_linear_keep keep, ith_dit **out);
+ * Its layers keep no weights in memory, whatever choices->keep says. */
+ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, const ith_dit_choices *choices,
+                          ith_dit **out);
 /* Returns the exact number of bytes of an open expert without its ith_store. An expert of ith_dit_outline gives the
  * same number. */
 int64_t ith_dit_bytes(const ith_dit *dit);
@@ -187,16 +195,18 @@ int64_t ith_dit_expert_device_bytes(const ith_dit *dit, int64_t texts, int64_t s
 int64_t ith_dit_streamed_layers(const ith_dit *dit, int64_t texts, int ranks, int64_t room);
 /* The bytes of the host that streamed layers take; 0 on the processor. */
 int64_t ith_dit_streamed_bytes(const ith_dit *dit, int64_t streamed);
-/* Sets *bytes to the memory of the device that the workspace of a rank takes, with its plans; 0 on the processor.
- * Arguments: as for ith_dit_workspace_bytes. */
-ith_status ith_dit_workspace_device_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
-                                          const ith_attn_options *options, int ranks, int rank, bool shared_memory,
-                                          int64_t *bytes);
-/* Sets *bytes to the size of the workspace of rank `rank` of `ranks`, for the number of threads that the calling thread
- * has now. shape->longest_text is the length of the longest prompt. shared_memory: whether the ranks can read one
- * another's memory. */
+/* A rank that need not exist, among the ranks that share the tokens of a sequence. */
+typedef struct ith_dit_rank {
+    int ranks, rank;                 /* number of these ranks; number of this rank among them */
+    bool shared_memory;              /* whether the ranks can read one another's memory */
+    const ith_attn_options *options; /* of self-attention; NULL: the defaults */
+} ith_dit_rank;
+/* Sets *bytes to the size of the workspace of a rank, for the number of threads that the calling thread has now.
+ * shape->longest_text is the length of the longest prompt. */
 ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
-                                   const ith_attn_options *options, int ranks, int rank, bool shared_memory,
-                                   int64_t *bytes);
+                                   const ith_dit_rank *rank, int64_t *bytes);
+/* Sets *bytes to the memory of the device that this workspace takes, with its plans; 0 on the processor. */
+ith_status ith_dit_workspace_device_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
+                                          const ith_dit_rank *rank, int64_t *bytes);
 
 #endif

@@ -134,16 +134,16 @@ ith_linear_keep ith_dit_keep(const ith_lora *lora, int64_t rows)
 }
 
 /* Allocates an expert, without its weights. */
-static ith_status new_dit(ith_context *context, const ith_dit_config *config, ith_number_types types,
-                          ith_linear_keep keep, ith_dit **out)
+static ith_status new_dit(ith_context *context, const ith_dit_config *config, const ith_dit_choices *choices,
+                          ith_dit **out)
 {
     *out = ith_alloc_zero(context, 1, (int64_t)sizeof **out + config->layers * (int64_t)sizeof *(*out)->layers,
                           "a transformer");
     if (!*out)
         return ITH_ERR_MEMORY;
-    (*out)->config = *config, (*out)->types = types;
+    (*out)->config = *config, (*out)->types = choices->types, (*out)->memory.lora = choices->lora;
     (*out)->use = ith_context_device_use(context);
-    (*out)->keep = (*out)->use ? ITH_LINEAR_KEEP_NONE : keep;
+    (*out)->keep = (*out)->use ? ITH_LINEAR_KEEP_NONE : choices->keep;
     return ITH_OK;
 }
 
@@ -154,16 +154,16 @@ static ith_status take_weights(ith_context *context, int64_t streamed, bool show
     return status || !dit->use ? status : ith_dit_device_open(context, dit, streamed, shows, &dit->device);
 }
 
-ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora,
-                        ith_number_types types, ith_linear_keep keep, int64_t streamed, ith_dit **out)
+ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store,
+                        const ith_dit_choices *choices, ith_dit **out)
 {
-    ith_status status = new_dit(context, config, types, keep, out);
+    ith_status status = new_dit(context, config, choices, out);
     if (status) {
         ith_store_close(&store);
         return status;
     }
-    (*out)->memory.store = store, (*out)->memory.lora = lora;
-    status = take_weights(context, streamed, true, *out);
+    (*out)->memory.store = store;
+    status = take_weights(context, choices->streamed, true, *out);
     if (status)
         ith_dit_free(context, out);
     return status;
@@ -172,8 +172,7 @@ ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_
 ith_status ith_dit_check(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora)
 {
     ith_dit *dit = NULL;
-    ith_status status =
-        new_dit(context, config, (ith_number_types){ith_operands_f32(), ITH_F32}, ITH_LINEAR_KEEP_NONE, &dit);
+    ith_status status = new_dit(context, config, &(ith_dit_choices){.types = {ith_operands_f32(), ITH_F32}}, &dit);
     if (!status)
         status = ith_weights_check(context, store, lora, name_weights, dit);
     ith_dit_free(context, &dit);
@@ -181,19 +180,17 @@ ith_status ith_dit_check(ith_context *context, const ith_dit_config *config, ith
 }
 
 /* Allocates an expert, and opens a store of random weights for it. */
-static ith_status open_random(ith_context *context, const ith_dit_config *config, ith_number_types types,
-                              ith_dtype type, ith_linear_keep keep, ith_dit **out)
+static ith_status open_random(ith_context *context, const ith_dit_config *config, ith_dtype type,
+                              const ith_dit_choices *choices, ith_dit **out)
 {
-    ith_status status = new_dit(context, config, types, keep, out);
+    ith_status status = new_dit(context, config, choices, out);
     return status ? status : ith_store_open_random(context, type, &(*out)->memory.store);
 }
 
-ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_lora *lora,
-                               ith_number_types types, ith_dtype type, ith_linear_keep keep, ith_dit **out)
+ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_dtype type,
+                               const ith_dit_choices *choices, ith_dit **out)
 {
-    ith_status status = open_random(context, config, types, type, keep, out);
-    if (!status)
-        (*out)->memory.lora = lora;
+    ith_status status = open_random(context, config, type, choices, out);
     if (!status)
         status = take_weights(context, 0, false, *out);
     if (status)
@@ -205,7 +202,7 @@ ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *conf
 {
     ith_dit *dit = NULL;
     ith_status status =
-        open_random(context, config, (ith_number_types){ith_operands_f32(), ITH_F32}, type, ITH_LINEAR_KEEP_NONE, &dit);
+        open_random(context, config, type, &(ith_dit_choices){.types = {ith_operands_f32(), ITH_F32}}, &dit);
     if (!status)
         status = ith_weights_check(context, dit->memory.store, NULL, name_weights, dit);
     *bytes = status ? 0 : ith_store_random_bytes(dit->memory.store);
@@ -213,12 +210,10 @@ ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *conf
     return status;
 }
 
-ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
-                           ith_linear_keep keep, ith_dit **out)
+ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, const ith_dit_choices *choices,
+                           ith_dit **out)
 {
-    ith_status status = new_dit(context, config, types, keep, out);
-    if (!status)
-        (*out)->memory.lora = lora;
+    ith_status status = new_dit(context, config, choices, out);
     if (!status)
         status = ith_weights_outline(context, (*out)->keep, name_weights, *out, &(*out)->memory);
     if (status)
@@ -226,16 +221,14 @@ ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, i
     return status;
 }
 
-ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
-                          ith_linear_keep keep, ith_dit **out)
+ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, const ith_dit_choices *choices,
+                          ith_dit **out)
 {
     ith_dit_config one = *config;
     one.layers = 1;
-    ith_status status = new_dit(context, &one, types, keep, out);
-    if (!status) {
-        (*out)->memory.lora = lora;
+    ith_status status = new_dit(context, &one, choices, out);
+    if (!status)
         status = ith_weights_sketch(context, name_weights, *out, &(*out)->memory);
-    }
     if (status)
         ith_dit_free(context, out);
     return status;

@@ -42,6 +42,7 @@ typedef struct slot_state {
     _Atomic uint32_t changes;     /* number of changes of the members above; ranks wait for the next change */
 } slot_state;
 
+/* The slots of a host, as one of its processes uses them. */
 struct ith_dit_shards {
     ith_context *context;
     ith_comm *loaders; /* NULL: another process of this host makes the loads */
@@ -387,22 +388,22 @@ void ith_dit_shards_free(ith_context *context, ith_dit_shards **shards)
 }
 
 /* The memory that a process takes for an expert whose largest layer takes slot_bytes. */
-static int64_t all_bytes(int64_t layers, int64_t slot_bytes, int hosts, int processes, bool is_loader)
+static int64_t all_bytes(int64_t layers, int64_t slot_bytes, const ith_shard_place *place)
 {
     const int64_t memory = memory_bytes(slots_of(layers), slot_bytes);
     const int64_t lists =
         (int64_t)sizeof(ith_dit_shards) + layers * (int64_t)sizeof(shared_layer) + 4 * ITH_ALLOC_HEADER;
-    if (!is_loader)
+    if (!place->is_loader)
         return lists;
-    return lists + hosts * (int64_t)(2 * sizeof(ith_transfer) + sizeof(int)) +
-           (processes > 1 ? ith_shared_memory_bytes(memory) : memory + ITH_ALLOC_HEADER);
+    return lists + place->hosts * (int64_t)(2 * sizeof(ith_transfer) + sizeof(int)) +
+           (place->processes > 1 ? ith_shared_memory_bytes(memory) : memory + ITH_ALLOC_HEADER);
 }
 
 ith_status ith_dit_shards_bytes(ith_context *context, const ith_dit_config *config, ith_store *store,
-                                ith_number_types types, int hosts, int processes, bool is_loader, int64_t *bytes)
+                                ith_number_types types, const ith_shard_place *place, int64_t *bytes)
 {
     ith_dit *dit = NULL;
-    ith_status status = ith_dit_open(context, config, store, NULL, types, ITH_LINEAR_KEEP_NONE, 0, &dit);
+    ith_status status = ith_dit_open(context, config, store, &(ith_dit_choices){.types = types}, &dit);
     int64_t slot = 0;
     *bytes = 0;
     for (int64_t i = 0; !status && i < dit->config.layers; i++) {
@@ -411,26 +412,26 @@ ith_status ith_dit_shards_bytes(ith_context *context, const ith_dit_config *conf
         slot = ith_max64(slot, layer.bytes);
     }
     if (!status)
-        *bytes = all_bytes(dit->config.layers, slot, hosts, processes, is_loader);
+        *bytes = all_bytes(dit->config.layers, slot, place);
     ith_dit_free(context, &dit);
     return status;
 }
 
 ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *config, ith_number_types types,
-                                   int hosts, int processes, bool is_loader, int64_t *bytes)
+                                   const ith_shard_place *place, int64_t *bytes)
 {
     ith_linear *linears[ITH_DIT_LINEARS];
     ith_dit *dit = NULL;
     int64_t slot = 0;
     *bytes = 0;
-    ith_status status = ith_dit_sketch(context, config, NULL, types, ITH_LINEAR_KEEP_NONE, &dit);
+    ith_status status = ith_dit_sketch(context, config, &(ith_dit_choices){.types = types}, &dit);
     if (status)
         return status;
     ith_dit_layer_linears(&dit->layers[0], linears);
     for (int i = 0; i < ITH_DIT_LINEARS; i++)
         slot += ith_round_up(ith_linear_inputs(linears[i]) * ith_linear_outputs(linears[i]) * ith_dtype_bytes(ITH_BF16),
                              ALIGNMENT);
-    *bytes = all_bytes(config->layers, slot, hosts, processes, is_loader);
+    *bytes = all_bytes(config->layers, slot, place);
     ith_dit_free(context, &dit);
     return ITH_OK;
 }

@@ -37,14 +37,19 @@ ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, const ith_s
  * must have ended the group before (ith_comm_abort), so that the transport no longer writes to the slots. Accepts
  * NULL. */
 void ith_dit_shards_free(ith_context *context, ith_dit_shards **shards);
-/* Sets *bytes to the memory that ith_dit_shards_create takes for the expert. hosts: of the run. processes: on this
- * host. is_loader: the leader of this process is the loader, whose context counts the slots. The bytes depend on the
- * types of the weights, so this function opens the expert from `store`, which it closes. */
+/* The place of a process in a run, by which its memory is predicted. */
+typedef struct ith_shard_place {
+    int hosts;      /* number of hosts of the run */
+    int processes;  /* number of processes on this host */
+    bool is_loader; /* the leader of this process is the loader, whose context counts the slots */
+} ith_shard_place;
+/* Sets *bytes to the memory that ith_dit_shards_create takes for the expert. The bytes depend on the types of the
+ * weights, so this function opens the expert from `store`, which it closes. */
 ith_status ith_dit_shards_bytes(ith_context *context, const ith_dit_config *config, ith_store *store,
-                                ith_number_types types, int hosts, int processes, bool is_loader, int64_t *bytes);
+                                ith_number_types types, const ith_shard_place *place, int64_t *bytes);
 /* As ith_dit_shards_bytes, for an expert without files, whose weights are bf16. */
 ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *config, ith_number_types types,
-                                   int hosts, int processes, bool is_loader, int64_t *bytes);
+                                   const ith_shard_place *place, int64_t *bytes);
 
 /* Begins use number `use` of a rank: waits until load `use` is complete. leads: this rank is the leader of its process;
  * the loader makes loads meanwhile. comm: the rank's communicator, whose failure ends the wait; NULL: the rank is

@@ -39,6 +39,7 @@ static inline void ith_dit_layer_linears(const ith_dit_layer *layer, ith_linear 
     linears[3] = layer->cross_out, linears[4] = layer->ffn_up, linears[5] = layer->ffn_down;
 }
 
+/* An expert. */
 struct ith_dit {
     ith_dit_config config;
     ith_number_types types;
@@ -66,6 +67,7 @@ static inline int64_t ith_dit_text_keys(int64_t rows)
     return rows < ITH_TEXT_LEN ? rows + 1 : ITH_TEXT_LEN;
 }
 
+/* The keys and values of prompts in every layer. */
 struct ith_dit_text {
     int64_t batch, keys; /* keys: in each batch entry; a shorter prompt ends in keys with a bias of -infinity */
     void *keys_values;   /* [layers][batch][keys][2 dim]: k after its norm, then v, in the number type of attention */
@@ -74,6 +76,7 @@ struct ith_dit_text {
     void *on_device;
 };
 
+/* The keys and values of images in every layer. */
 struct ith_dit_image {
     int64_t rows;
     void *keys_values; /* [layers][rows][2 dim]: k after its norm, then v, in the number type of attention */

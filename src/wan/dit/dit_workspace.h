@@ -7,6 +7,7 @@
 #include "../part/work.h"
 #include "dit_weights.h"
 
+/* The buffers of one rank, and its plans. */
 struct ith_dit_workspace {
     const ith_dit *dit;
     const ith_dit_text *text;

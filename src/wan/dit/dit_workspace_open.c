@@ -183,10 +183,10 @@ static ith_status make_plans(ith_context *context, ith_dit_workspace *w, const i
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
 /* Predicts the memory of the plans of self-attention and of cross-attention, of the host and of a device. */
-static ith_status predict_plans(ith_context *context, const ith_dit_workspace *sizes, const ith_attn_options *options,
-                                int ranks, int rank, bool shared_memory, int64_t *host, int64_t *device)
+static ith_status predict_plans(ith_context *context, const ith_dit_workspace *sizes, const ith_dit_rank *rank,
+                                int64_t *host, int64_t *device)
 {
-    const ith_attn_options own = cross_options(options);
+    const ith_attn_options own = cross_options(rank->options);
     const ith_attn_problem problems[] = {self_problem(sizes), cross_problem(sizes),
                                          ith_dit_image_problem(sizes->dit, &sizes->shape)};
     const int count = sizes->shape.image_rows ? 3 : 2;
@@ -194,7 +194,8 @@ static ith_status predict_plans(ith_context *context, const ith_dit_workspace *s
     *host = *device = 0;
     for (int i = 0; i < count && !status; i++) {
         ith_plan_info info = ITH_PLAN_INFO_INIT;
-        status = ith_plan_predict(context, &problems[i], i ? &own : options, ranks, rank, shared_memory, &info);
+        status = ith_plan_predict(context, &problems[i], i ? &own : rank->options, rank->ranks, rank->rank,
+                                  rank->shared_memory, &info);
         *host += info.memory_bytes + ITH_ALLOC_HEADER;
         *device += info.device_bytes;
     }
@@ -202,34 +203,34 @@ static ith_status predict_plans(ith_context *context, const ith_dit_workspace *s
 }
 
 ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
-                                   const ith_attn_options *options, int ranks, int rank, bool shared_memory,
-                                   int64_t *bytes)
+                                   const ith_dit_rank *rank, int64_t *bytes)
 {
     ith_status status = check_shape(context, dit, shape);
     if (status)
         return status;
-    const ith_dit_workspace sizes = sizes_of(dit, shape, ith_dit_text_keys(shape->longest_text), ranks, rank);
+    const int64_t keys = ith_dit_text_keys(shape->longest_text);
+    const ith_dit_workspace sizes = sizes_of(dit, shape, keys, rank->ranks, rank->rank);
     int64_t plans = 0, on_device = 0;
     ith_arena arena = {0};
     lay_out(&sizes, &arena);
     if (arena.overflow)
         return ith_fail(context, ITH_ERR_MEMORY, "a transformer's workspace takes more memory than a size can hold");
-    status = predict_plans(context, &sizes, options, ranks, rank, shared_memory, &plans, &on_device);
+    status = predict_plans(context, &sizes, rank, &plans, &on_device);
     *bytes = arena.used_bytes + ITH_ALLOC_HEADER + plans;
     return status;
 }
 
 ith_status ith_dit_workspace_device_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
-                                          const ith_attn_options *options, int ranks, int rank, bool shared_memory,
-                                          int64_t *bytes)
+                                          const ith_dit_rank *rank, int64_t *bytes)
 {
     *bytes = 0;
     ith_status status = dit->use ? check_shape(context, dit, shape) : ITH_OK;
     if (status || !dit->use)
         return status;
-    const ith_dit_workspace sizes = sizes_of(dit, shape, ith_dit_text_keys(shape->longest_text), ranks, rank);
+    const int64_t keys = ith_dit_text_keys(shape->longest_text);
+    const ith_dit_workspace sizes = sizes_of(dit, shape, keys, rank->ranks, rank->rank);
     int64_t plans = 0, on_device = 0;
-    status = predict_plans(context, &sizes, options, ranks, rank, shared_memory, &plans, &on_device);
+    status = predict_plans(context, &sizes, rank, &plans, &on_device);
     *bytes = ith_dit_space_bytes(&sizes) + on_device;
     return status;
 }

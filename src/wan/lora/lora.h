@@ -15,6 +15,7 @@
 /* The largest number of additions to one matrix: a product and a difference in each file. */
 #define ITH_LORA_ADDITIONS_MAX (2 * ITH_LORA_FILES_MAX)
 
+/* A LoRA file that is to be opened. */
 typedef struct ith_lora_source {
     const char *path;
     double strength;

@@ -20,6 +20,7 @@ typedef enum ith_lora_role {
     ITH_LORA_UP_BIAS     /* [out]: .lora_B.bias, which has the factor of the product up down */
 } ith_lora_role;
 
+/* The name of a tensor, divided into its parts. */
 typedef struct ith_lora_key {
     ith_lora_role role;
     /* DOWN, UP and UP_BIAS: the name of the adapter, which ends before a dot; "" without an adapter. It points into the

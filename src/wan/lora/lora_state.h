@@ -25,6 +25,7 @@ typedef struct ith_lora_entry {
     bool taken;
 } ith_lora_entry;
 
+/* An open LoRA file. */
 typedef struct ith_lora_opened {
     char *path;
     ith_tensor_file *file;
@@ -35,6 +36,7 @@ typedef struct ith_lora_opened {
     int64_t left_out;      /* the number of tensors that were left out because of it */
 } ith_lora_opened;
 
+/* The LoRA files of one transformer, and the list of their tensors. */
 struct ith_lora {
     ith_context *context;
     ith_lora_opened files[ITH_LORA_FILES_MAX];

@@ -25,11 +25,13 @@
 #define PIECE_BYTES ((int64_t)1 << 20) /* the most bytes of one broadcast */
 #define NAME_BYTES 512                 /* more than a subfolder and the longest name of a file have */
 
+/* The head of a file that is sent. */
 typedef struct file_head {
     char name[NAME_BYTES]; /* path in the model's folder; "": no more files */
     int64_t bytes, range_count;
 } file_head;
 
+/* Bytes of a file that are sent. */
 typedef struct byte_range {
     int64_t begin, bytes;
 } byte_range;

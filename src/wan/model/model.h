@@ -12,6 +12,7 @@
 #include "../vae/vae.h"
 #include "../vision/vision_encoder.h"
 
+/* A model: its files, its configurations, and its default settings. */
 typedef struct ith_model {
     char *folder; /* the folder, or else the file of the transformer, for messages; NULL: a model without files */
     ith_sources sources;

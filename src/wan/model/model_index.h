@@ -5,6 +5,7 @@
 
 #include "../sample/scheduler.h"
 
+/* The contents of model_index.json. */
 typedef struct ith_model_index {
     int experts;        /* number of DiTs: 1 or 2 */
     double boundary;    /* boundary_ratio; 0 with one expert; NAN if the file has two experts and no boundary_ratio */

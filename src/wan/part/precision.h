@@ -7,6 +7,7 @@
 
 #include "../../linear/operand.h"
 
+/* The number types of a run. */
 typedef struct ith_number_types {
     ith_operand_types products; /* operands of linear layers and convolutions */
     ith_dtype attention;        /* of q, k, v and o in the DiT; the text encoder and the VAE attend in f32 */

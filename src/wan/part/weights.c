@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* The name of a tensor, returned by value. */
 typedef struct tensor_name {
     char text[224];
 } tensor_name;

@@ -6,6 +6,7 @@
 
 #include <ithaca/ithaca.h>
 
+/* The kinds of work. */
 typedef enum ith_work_kind {
     ITH_WORK_OF_LINEAR, /* a linear layer: rows [rows, in] become rows [rows, out] */
     ITH_WORK_OF_CONV,   /* a convolution: `rows` pixels of a frame, from `in` to `out` channels */
@@ -13,6 +14,7 @@ typedef enum ith_work_kind {
     ITH_WORK_OF_ROWS /* norms, activations and sums on rows: `bytes` are read and written */
 } ith_work_kind;
 
+/* An item of a list of work. Capitals in the comments name the kinds that have a member. */
 typedef struct ith_work {
     ith_work_kind kind;
     const char *stage; /* name of the stage in the trace */

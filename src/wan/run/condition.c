@@ -62,12 +62,12 @@ static void make_mask(float *mask, int64_t channels, bool has_last, const ith_la
 /* Opens the encoder, and encodes the video to latents [z, frames, height, width]. */
 static ith_status encode(ith_rank *rank, given_video *c, float *latents)
 {
-    const ith_latent_size *size = &rank->size;
     const int64_t frames = (c->frames - 1) / rank->pipeline->model->vae.stride_time + 1;
+    const ith_vae_extent extent = {frames, rank->size.height, rank->size.width, NULL};
     ith_vae *vae = NULL;
     ith_status status = ith_rank_open_vae(rank, ITH_VAE_ENCODER, &vae);
     if (!status)
-        status = ith_vae_encode(rank->context, vae, frames, size->height, size->width, give_rows, c, latents, NULL);
+        status = ith_vae_encode(rank->context, vae, &extent, give_rows, c, latents, NULL);
     ith_vae_free(rank->context, &vae);
     return status;
 }
@@ -90,10 +90,11 @@ ith_status ith_condition_bytes(ith_context *context, const ith_model *model, con
                                ith_operand_types types, const ith_latent_size *latents, int64_t *bytes)
 {
     const ith_fit fit = (ith_fit)options->fit;
+    const ith_vae_extent extent = {.height = latents->height, .width = latents->width};
     int64_t encoder = 0, scaled = ith_image_fit_bytes(options->image, fit, options->height, options->width);
     if (options->last_image)
         scaled = ith_max64(scaled, ith_image_fit_bytes(options->last_image, fit, options->height, options->width));
-    ith_status status = ith_vae_encode_bytes(context, &model->vae, types, latents->height, latents->width, &encoder);
+    ith_status status = ith_vae_encode_bytes(context, &model->vae, types, &extent, &encoder);
     *bytes = given_bytes(options) + ITH_ALLOC_HEADER + ith_max64(scaled, encoder);
     return status;
 }

@@ -48,9 +48,10 @@ ith_status ith_decode_bytes(ith_context *context, const ith_vae_config *config, 
     if (process >= processes)
         return ITH_OK;
     const ith_vae_span band = ith_decode_band(size, processes, process);
+    const ith_vae_extent extent = {size->frames, size->height, size->width, &band};
     ith_status status = ITH_OK;
     if (band.begin < band.end)
-        status = ith_vae_decode_bytes(context, config, types, size->height, size->width, &band, bytes);
+        status = ith_vae_decode_bytes(context, config, types, &extent, bytes);
     *bytes += frame_bytes(config, size, processes, process) +
               part_count(processes, process) * (int64_t)sizeof(ith_transfer) + 2 * ITH_ALLOC_HEADER;
     return status;
@@ -109,14 +110,15 @@ static ith_status open_decoder(ith_rank *rank, ith_vae **vae)
 static ith_status decode_band(ith_rank *rank, const ith_vae *vae, const ith_vae_span *band, int processes)
 {
     const ith_latent_size *size = &rank->size;
+    const ith_vae_extent extent = {size->frames, size->height, size->width, band};
     const ith_vae_config *config = &rank->pipeline->model->vae;
     const int64_t count = (size->frames - 1) * config->stride_time + 1;
     ith_frames frames;
     ith_status status = make_frames(rank, config, processes, &frames);
     ith_frames_set_activity(rank, 0);
     if (!status && vae)
-        status = ith_vae_decode(rank->context, vae, rank->pipeline->shared.latents, size->frames, size->height,
-                                size->width, band, ith_frames_take, &frames, &rank->report.load_seconds);
+        status = ith_vae_decode(rank->context, vae, rank->pipeline->shared.latents, &extent, ith_frames_take, &frames,
+                                &rank->report.load_seconds);
     for (int64_t index = 0; index < count && !status && !vae; index++)
         status = ith_frames_take(&frames, index, NULL, 0, 0);
     free_frames(&frames);

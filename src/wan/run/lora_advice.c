@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The distilled LoRAs that are recognised. The first row whose part is in a name counts. */
 static const struct {
     const char *part; /* part of a name, in small letters or capitals */
     ith_lora_advice advice;
@@ -92,7 +93,7 @@ ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_generate_
             const char *path = ith_lora_path(lora, i);
             const ith_lora_advice *advice = ith_lora_advice_of(path);
             char wanted[256] = "";
-            if (!advice || (expert && ith_lora_has_path(loras[0], path))) /* expert 0 has advised on it */
+            if (!advice || (expert && ith_lora_has_path(loras[0], path))) /* the advice was given for expert 0 */
                 continue;
             const int last = experts > 1 && ith_lora_has_path(loras[1], path) ? 1 : expert;
             add_options(advice, &full, expert, last, wanted, sizeof wanted);

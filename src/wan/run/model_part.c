@@ -12,6 +12,7 @@
 
 #define MOST_TYPES 64
 
+/* A type, and the bytes of all tensors of this type. */
 typedef struct type_bytes {
     ith_dtype type;
     int64_t bytes;

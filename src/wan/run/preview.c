@@ -32,6 +32,9 @@ static int64_t fit_bytes(int64_t channels)
            4 * ITH_ALLOC_HEADER;
 }
 
+/* The latents that are encoded or decoded. */
+static const ith_vae_extent extent = {FRAMES, SIDE, SIDE, NULL};
+
 /* Whether the weight files have an encoder that can be used. lends: other processes get the model from this one. */
 static bool has_encoder(ith_context *context, const ith_model *model, bool lends)
 {
@@ -46,8 +49,8 @@ ith_status ith_preview_bytes(ith_context *context, const ith_model *model, bool 
                              int64_t *bytes)
 {
     ith_status status = has_encoder(context, model, lends)
-                            ? ith_vae_encode_bytes(context, &model->vae, types, SIDE, SIDE, bytes)
-                            : ith_vae_decode_bytes(context, &model->vae, types, SIDE, SIDE, NULL, bytes);
+                            ? ith_vae_encode_bytes(context, &model->vae, types, &extent, bytes)
+                            : ith_vae_decode_bytes(context, &model->vae, types, &extent, bytes);
     *bytes += fit_bytes(model->vae.z_dim);
     return status;
 }
@@ -162,7 +165,7 @@ static ith_status encode(ith_rank *rank, const fit *f)
     }
     ith_status status = ith_rank_open_vae(rank, ITH_VAE_ENCODER, &vae);
     if (!status)
-        status = ith_vae_encode(rank->context, vae, FRAMES, SIDE, SIDE, give_rows, (void *)(uintptr_t)f, f->latents,
+        status = ith_vae_encode(rank->context, vae, &extent, give_rows, (void *)(uintptr_t)f, f->latents,
                                 &rank->report.load_seconds);
     ith_vae_free(rank->context, &vae);
     return status;
@@ -176,8 +179,8 @@ static ith_status decode(ith_rank *rank, const fit *f)
         ith_noise_normal(SEED, i / FRAMES * SIDE * SIDE, SIDE * SIDE, f->latents + i * SIDE * SIDE);
     ith_status status = ith_rank_open_vae(rank, ITH_VAE_DECODER, &vae);
     if (!status)
-        status = ith_vae_decode(rank->context, vae, f->latents, FRAMES, SIDE, SIDE, NULL, take_colours,
-                                (void *)(uintptr_t)f, &rank->report.load_seconds);
+        status = ith_vae_decode(rank->context, vae, f->latents, &extent, take_colours, (void *)(uintptr_t)f,
+                                &rank->report.load_seconds);
     ith_vae_free(rank->context, &vae);
     return status;
 }

@@ -11,6 +11,7 @@ typedef struct ith_prompt_list {
     int64_t count;
 } ith_prompt_list;
 
+/* A hash of the texts in their order, by which ranks compare their lists. */
 uint64_t ith_prompt_list_hash(const ith_prompt_list *list);
 
 /* Counts the token ids of the prompt and of the negative prompt, 0 without guidance. Each id becomes one row of the

@@ -19,6 +19,7 @@
 #include "saved_run.h"
 #include "team.h"
 
+/* The state of one rank in a run. */
 typedef struct ith_rank {
     ith_pipeline *pipeline;
     ith_context *context;         /* the context of the communicator, or of the pipeline if `comm` is NULL */

@@ -171,26 +171,32 @@ static ith_status check_image(ith_context *context, const char *name, const ith_
                     (long long)image->width, (long long)image->height, MOST_SIDE, MOST_SIDE);
 }
 
-/* Checks that the model takes the given images, and gets the images that it needs. */
+/* The reason why the model cannot use the given images, or lacks an image; NULL if there is none. */
+static const char *fault_of_images(const ith_model_info *model, const ith_generate_options *options)
+{
+    const int64_t most = model->most_images, least = model->least_images;
+    if ((options->image || options->last_image) && !most)
+        return "it makes videos from text alone, and takes no image; I2V and TI2V models do";
+    if (options->last_image && most == 1)
+        return "it takes a first image and no last one; I2V-A14B and FLF2V models take both";
+    if (least && !options->image)
+        return "it makes videos from an image, and image is needed";
+    if (least == 2 && !options->last_image)
+        return "it makes videos between a first and a last image, and last_image is needed";
+    if (least == 2 && options->frames == 1)
+        return "it makes videos between a first and a last image, and needs more than one frame";
+    if (options->last_image && options->frames == 1)
+        return "a video of one frame has no last frame beside the first: leave the last image out";
+    if (options->area && model->image_use == ITH_IMAGE_UNUSED)
+        return "it takes no image whose shape would need an area: give height and width";
+    return NULL;
+}
+
+/* Checks the images and their options: the model takes these images and gets the images that it needs, and the area and
+ * the fit are legal. */
 static ith_status check_images(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
-    const ith_image_use use = (ith_image_use)model->info.image_use;
-    const int64_t most = model->info.most_images, least = model->info.least_images;
-    const char *fault = NULL;
-    if ((options->image || options->last_image) && !most)
-        fault = "it makes videos from text alone, and takes no image; I2V and TI2V models do";
-    else if (options->last_image && most == 1)
-        fault = "it takes a first image and no last one; I2V-A14B and FLF2V models take both";
-    else if (least && !options->image)
-        fault = "it makes videos from an image, and image is needed";
-    else if (least == 2 && !options->last_image)
-        fault = "it makes videos between a first and a last image, and last_image is needed";
-    else if (least == 2 && options->frames == 1)
-        fault = "it makes videos between a first and a last image, and needs more than one frame";
-    else if (options->last_image && options->frames == 1)
-        fault = "a video of one frame has no last frame beside the first: leave the last image out";
-    else if (options->area && use == ITH_IMAGE_UNUSED)
-        fault = "it takes no image whose shape would need an area: give height and width";
+    const char *fault = fault_of_images(&model->info, options);
     if (fault)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s", model->info.kind, fault);
     if (model->dit[0].image_dim && ith_context_device_use(context))

@@ -29,11 +29,11 @@ void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity,
 void ith_sampler_clean(const ith_sampler *sampler, int64_t step, const float *x, float *velocity);
 
 /* The arrays with which a sampler remembers earlier steps, each as long as the latents: a run that is saved keeps them.
- * Euler has none. Their contents are defined between two steps; before step 0 they are 0. */
+ * Euler has none. Their contents are defined between two steps; before step 0 they are 0. The first function returns
+ * their number, the second one of them, and the third its name in files. */
 #define ITH_SAMPLER_MOST_ARRAYS (1 + ITH_SCHEDULER_MOST_ORDER)
 int64_t ith_sampler_array_count(const ith_scheduler *scheduler, ith_solver solver);
 float *ith_sampler_array(ith_sampler *sampler, int64_t index);
-/* The name of such an array in files. */
 const char *ith_sampler_array_name(ith_solver solver, int64_t index);
 
 /* The order of a solver that remembers predictions; 0: Euler. */

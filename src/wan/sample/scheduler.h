@@ -17,6 +17,7 @@
 #define ITH_SCHEDULER_MOST_ORDER 3
 #define ITH_SCHEDULER_MOST_UNCORRECTED 64
 
+/* The fields of UniPCMultistepScheduler. */
 typedef struct ith_unipc_fields {
     int64_t order;      /* solver_order, 1 to ITH_SCHEDULER_MOST_ORDER */
     bool stops_at_last; /* final_sigmas_type is "sigma_min": the list ends with its lowest sigma twice, not with 0 */
@@ -24,6 +25,7 @@ typedef struct ith_unipc_fields {
     int64_t uncorrected[ITH_SCHEDULER_MOST_UNCORRECTED], uncorrected_count;
 } ith_unipc_fields;
 
+/* The fields of DPMSolverMultistepScheduler. */
 typedef struct ith_dpmpp_fields {
     int64_t order; /* solver_order, 1 to ITH_SCHEDULER_MOST_ORDER */
     bool heun;     /* solver_type: Heun's method instead of the midpoint's, in steps of order 2 */

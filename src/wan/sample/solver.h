@@ -17,6 +17,7 @@
 #define ITH_SOLVER_HISTORY (ITH_SCHEDULER_MOST_ORDER - 1)
 
 typedef struct ith_sampler ith_sampler;
+/* A sampler of one rank. */
 struct ith_sampler {
     ith_scheduler scheduler;
     const struct ith_solver_method *method;
@@ -29,6 +30,7 @@ struct ith_sampler {
     float *m[ITH_SCHEDULER_MOST_ORDER];
 };
 
+/* The functions of a solver. */
 typedef struct ith_solver_method {
     int64_t (*predictions)(const ith_scheduler *scheduler); /* the number of predictions in the history */
     bool keeps_last;                                        /* uses the array `last` */

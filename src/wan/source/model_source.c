@@ -78,6 +78,7 @@ void ith_sources_free(ith_context *context, ith_sources *sources)
 
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
 
+/* The layout of each component in a diffusers checkpoint, and the names of its tensors in files of other origins. */
 static const struct {
     const char *stem;
     ith_store_choice choice;

@@ -30,6 +30,7 @@ typedef struct ith_source {
     int64_t in_level; /* the number of parts in a level of the autoencoder, for ith_vae_name */
 } ith_source;
 
+/* Where all files of a model lie. */
 typedef struct ith_sources {
     char *folder;  /* a diffusers checkpoint: it has a model_index.json; NULL: none */
     char *variant; /* part of the names of its weight files: "fp16"; NULL: none */

@@ -7,6 +7,7 @@
 
 #define ITH_KINDS_SUPPORTED "T2V, I2V and FLF2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2"
 
+/* The contents of weight files. */
 typedef struct ith_contents {
     bool dit, text, vae, vision;
     bool needs_vision;   /* a transformer that attends to the rows of an image encoder */

@@ -25,6 +25,7 @@
 
 /* ---- The normaliser's trie ------------------------------------------------------------------------------------- */
 
+/* The trie of a normaliser while it is checked. */
 typedef struct trie {
     const unsigned char *units;
     int64_t unit_count, string_bytes;

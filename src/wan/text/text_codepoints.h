@@ -5,11 +5,13 @@
 
 #include "../../base/context.h"
 
+/* A text, which ith_codepoints_free frees. */
 typedef struct ith_codepoints {
     uint32_t *at;
     int64_t count, capacity;
 } ith_codepoints; /* a struct of zeros is an empty text */
 
+/* Append one code point, or `count` code points. ITH_ERR_MEMORY on failure; the text then stays as it is. */
 ith_status ith_codepoints_push(ith_context *context, ith_codepoints *text, uint32_t codepoint);
 ith_status ith_codepoints_append(ith_context *context, ith_codepoints *text, const uint32_t *at, int64_t count);
 void ith_codepoints_free(ith_context *context, ith_codepoints *text);

@@ -6,6 +6,7 @@
 #include "../../base/context.h"
 #include "../../files/store.h"
 
+/* The sizes of an encoder. buckets, max_distance: of the biases by distance. */
 typedef struct ith_text_config {
     int64_t vocab, dim, heads, head_dim, ffn_dim, layers, buckets, max_distance;
     double eps;

@@ -21,6 +21,7 @@
 
 #include <omp.h>
 
+/* An open encoder. */
 struct ith_text_encoder {
     ith_text_config config;
     ith_operand_types types;

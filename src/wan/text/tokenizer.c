@@ -23,6 +23,7 @@
 
 #define MOST_FILE_BYTES ((int64_t)1 << 30)
 
+/* A tokenizer. */
 struct ith_tokenizer {
     ith_sentencepiece *pieces;
     ith_sentencepiece_way way;

@@ -11,6 +11,7 @@
 
 #define ITH_LATENT_MOST_CHANNELS 64 /* a larger z_dim is refused */
 
+/* The sizes of an autoencoder, and its variants. */
 typedef struct ith_vae_config {
     int64_t z_dim, decoder_base_dim, levels, dim_mult[8], res_blocks;
     bool temporal_up[8]; /* whether each upsampling, in the order of decoding, also doubles the frames */
@@ -70,35 +71,39 @@ typedef struct ith_vae_span {
     int64_t begin, end;
 } ith_vae_span;
 
+/* The size of latents, and the rows of them that are decoded. */
+typedef struct ith_vae_extent {
+    int64_t frames, height, width;
+    const ith_vae_span *band; /* NULL: all rows, as in encoding */
+} ith_vae_extent;
+
 /* A function that gets a decoded frame, [height, width, 3] in [-1, 1], which is valid during the call. A result other
  * than ITH_OK ends the decoding. */
 typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *frame, int64_t height, int64_t width);
 /* Decodes latents [z_dim, frames, height, width], normalised as the DiT leaves them, into stride_time (frames - 1) + 1
  * frames. Nothing is allocated between the first frame and the last.
  *
- * band: on_frame gets only the rows of a frame that belong to rows band->begin to band->end - 1 of the latents, of
- * which there is at least one; NULL: all rows. They have the same bits as in a whole frame. The layers before the first
- * level are computed for all rows. At each level, some rows above and below the band are computed too, because later
- * convolutions read them: at the first level of the published autoencoder up to 14 rows on each side.
+ * on_frame gets only the rows of a frame that belong to the band, which has at least one row of the latents. They have
+ * the same bits as in a whole frame. The layers before the first level are computed for all rows. At each level, some
+ * rows above and below the band are computed too, because later convolutions read them: at the first level of the
+ * published autoencoder up to 14 rows on each side.
  *
  * If the context has a device that decodes, it computes whole frames (vae_device.h).
  *
  * load_seconds (NULL: not wanted): the time of packing the weights, before the first frame, is added to it. */
-ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
-                          int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
-                          void *user, double *load_seconds);
-/* Sets *bytes to the peak memory of opening the autoencoder and decoding this band of latents of this size, besides the
- * mapped files. */
+ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, const ith_vae_extent *extent,
+                          ith_vae_frame_fn on_frame, void *user, double *load_seconds);
+/* Sets *bytes to the peak memory of opening the autoencoder and decoding, besides the mapped files. extent->frames does
+ * not matter, here and in the other functions that count bytes. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                int64_t height, int64_t width, const ith_vae_span *band, int64_t *bytes);
+                                const ith_vae_extent *extent, int64_t *bytes);
 /* Sets *bytes to the memory that decoding whole frames takes on the context's device, without the scratch memory of the
  * library of convolutions; 0 if the context has no device that decodes. */
 ith_status ith_vae_decode_device_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                       int64_t height, int64_t width, int64_t *bytes);
-/* Lists the work of decoding this band of `frames` latent frames of this size. */
+                                       const ith_vae_extent *extent, int64_t *bytes);
+/* Lists the work of decoding. */
 ith_status ith_vae_decode_list(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                               int64_t frames, int64_t height, int64_t width, const ith_vae_span *band,
-                               const ith_work_list *list);
+                               const ith_vae_extent *extent, const ith_work_list *list);
 
 /* A function that writes rows [row, row + count) of frame `frame` of a video, [count, width, 3] in [-1, 1]. It is asked
  * for some rows of one frame or of two neighbouring frames, then for the next rows of the same frames. A result other
@@ -107,14 +112,13 @@ typedef ith_status (*ith_vae_rows_fn)(void *user, int64_t frame, int64_t row, in
 /* Encodes a video of stride_time (frames - 1) + 1 frames, [height stride_space, width stride_space, 3], into latents
  * [z_dim, frames, height, width], normalised as the DiT takes them: (mean of the encoder - mean) / std. Nothing is
  * allocated between the first frame and the last. load_seconds: as ith_vae_decode. */
-ith_status ith_vae_encode(ith_context *context, const ith_vae *vae, int64_t frames, int64_t height, int64_t width,
+ith_status ith_vae_encode(ith_context *context, const ith_vae *vae, const ith_vae_extent *extent,
                           ith_vae_rows_fn give_rows, void *user, float *latents, double *load_seconds);
-/* Sets *bytes to the peak memory of opening the autoencoder and encoding into latents of this size, besides the mapped
- * files and the latents. */
+/* Sets *bytes to the peak memory of opening the autoencoder and encoding, besides the mapped files and the latents. */
 ith_status ith_vae_encode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                int64_t height, int64_t width, int64_t *bytes);
-/* Lists the work of encoding into `frames` latent frames of this size. */
+                                const ith_vae_extent *extent, int64_t *bytes);
+/* Lists the work of encoding. */
 ith_status ith_vae_encode_list(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                               int64_t frames, int64_t height, int64_t width, const ith_work_list *list);
+                               const ith_vae_extent *extent, const ith_work_list *list);
 
 #endif

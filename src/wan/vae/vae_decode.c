@@ -314,38 +314,38 @@ static void begin_latent(ith_vae_decoder *d, int64_t frame, int64_t frames)
     d->work.shown_most = shown.begin + ITH_PROGRESS_UNIT - 1;
 }
 
-static ith_status check_band(ith_context *context, int64_t height, const ith_vae_span *band)
+static ith_status check_band(ith_context *context, const ith_vae_extent *extent)
 {
-    if (!band || (band->begin >= 0 && band->begin < band->end && band->end <= height))
+    const ith_vae_span *band = extent->band;
+    if (!band || (band->begin >= 0 && band->begin < band->end && band->end <= extent->height))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_ARGUMENT, "rows %lld to %lld of latents of %lld rows cannot be decoded",
-                    (long long)band->begin, (long long)band->end, (long long)height);
+                    (long long)band->begin, (long long)band->end, (long long)extent->height);
 }
 
-ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
-                          int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
-                          void *user, double *load_seconds)
+ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, const ith_vae_extent *extent,
+                          ith_vae_frame_fn on_frame, void *user, double *load_seconds)
 {
     const double begin = ith_clock_seconds();
     const char *reason = NULL;
     decoding call = {.on_frame = on_frame, .user = user};
-    ith_status status = ith_vae_check_size(context, frames, height, width, "decoded");
+    ith_status status = ith_vae_check_size(context, extent, "decoded");
     if (!status)
-        status = check_band(context, height, band);
+        status = check_band(context, extent);
     if (!status && ith_vae_device_serves(context, &reason))
-        return ith_vae_device_decode(context, vae, latents, frames, height, width, band, on_frame, user, load_seconds);
+        return ith_vae_device_decode(context, vae, latents, extent, on_frame, user, load_seconds);
     if (reason)
         ith_log(context, ITH_LOG_WARNING, "frames are decoded on the processor: %s", reason);
     if (!status)
-        status = ith_vae_decoder_create(context, vae, height, width, band, &call.decoder);
+        status = ith_vae_decoder_create(context, vae, extent, &call.decoder);
     if (!status)
         status = ith_vae_work_open(&call.decoder->work);
     if (load_seconds)
         *load_seconds += ith_clock_seconds() - begin;
-    for (int64_t frame = 0; frame < frames && !status; frame++) {
-        begin_latent(call.decoder, frame, frames);
+    for (int64_t frame = 0; frame < extent->frames && !status; frame++) {
+        begin_latent(call.decoder, frame, extent->frames);
         double traced = ith_trace_begin(context);
-        status = decode_latent(&call, latents, frames, frame);
+        status = decode_latent(&call, latents, extent->frames, frame);
         ith_trace_end(context, traced, "decode", "compute");
     }
     ith_vae_decoder_free(&call.decoder);
@@ -355,23 +355,23 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
 /* ---- Predictions ------------------------------------------------------------------------------------------------ */
 
 /* Makes an autoencoder and a decoder as decoding does, but reads no weights and allocates no buffers. */
-static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t height,
-                         int64_t width, const ith_vae_span *band, ith_vae **vae, ith_vae_decoder **decoder)
+static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                         const ith_vae_extent *extent, ith_vae **vae, ith_vae_decoder **decoder)
 {
     ith_status status = ith_vae_create(context, config, ITH_VAE_DECODER, types, vae);
-    return status ? status : ith_vae_decoder_create(context, *vae, height, width, band, decoder);
+    return status ? status : ith_vae_decoder_create(context, *vae, extent, decoder);
 }
 
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                int64_t height, int64_t width, const ith_vae_span *band, int64_t *bytes)
+                                const ith_vae_extent *extent, int64_t *bytes)
 {
     ith_vae *vae = NULL;
     ith_vae_decoder *decoder = NULL;
     int64_t decode = 0;
     const char *reason;
     if (ith_vae_device_serves(context, &reason))
-        return ith_vae_device_decode_bytes(context, config, types, height, width, bytes);
-    ith_status status = sketch(context, config, types, height, width, band, &vae, &decoder);
+        return ith_vae_device_decode_bytes(context, config, types, extent, bytes);
+    ith_status status = sketch(context, config, types, extent, &vae, &decoder);
     if (!status)
         status = ith_vae_work_bytes(&decoder->work, &decode);
     if (!status)
@@ -394,15 +394,14 @@ static void list_shortcuts(const ith_vae_decoder *d, int64_t frames, const ith_w
 }
 
 ith_status ith_vae_decode_list(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                               int64_t frames, int64_t height, int64_t width, const ith_vae_span *band,
-                               const ith_work_list *list)
+                               const ith_vae_extent *extent, const ith_work_list *list)
 {
     ith_vae *vae = NULL;
     ith_vae_decoder *decoder = NULL;
-    ith_status status = sketch(context, config, types, height, width, band, &vae, &decoder);
+    ith_status status = sketch(context, config, types, extent, &vae, &decoder);
     if (!status) {
-        ith_vae_work_list(&decoder->work, frames, list);
-        list_shortcuts(decoder, frames, list);
+        ith_vae_work_list(&decoder->work, extent->frames, list);
+        list_shortcuts(decoder, extent->frames, list);
     }
     ith_vae_decoder_free(&decoder);
     ith_vae_free(context, &vae);

@@ -18,6 +18,7 @@ typedef struct ith_vae_decoder_level {
     ith_vae_rows begin, end;        /* rows before and after the residual blocks; they may share their memory */
 } ith_vae_decoder_level;
 
+/* A decoder for latents of one size. */
 typedef struct ith_vae_decoder {
     const ith_vae *vae;
     ith_vae_work work;   /* levels[0].begin is a part of work.middle.x */
@@ -28,10 +29,9 @@ typedef struct ith_vae_decoder {
     ith_vae_conv convs[]; /* all convolutions, in the order of the computation */
 } ith_vae_decoder;
 
-/* Makes the layers that decode rows band->begin to band->end of the latents. ith_vae_work_open then allocates their
- * memory. band NULL: all rows. */
-ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
-                                  const ith_vae_span *band, ith_vae_decoder **out);
+/* Makes the layers that decode the band of latents of this size. ith_vae_work_open then allocates their memory. */
+ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, const ith_vae_extent *extent,
+                                  ith_vae_decoder **out);
 void ith_vae_decoder_free(ith_vae_decoder **decoder);
 
 #endif

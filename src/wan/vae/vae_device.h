@@ -26,6 +26,7 @@ typedef struct ith_vae_device_conv {
     char *input;
 } ith_vae_device_conv;
 
+/* A residual block. */
 typedef struct ith_vae_device_residual {
     ith_vae_device_conv *conv1, *conv2, *shortcut; /* shortcut NULL: x itself */
 } ith_vae_device_residual;
@@ -41,6 +42,7 @@ typedef struct ith_vae_device_level {
 
 enum { ITH_VAE_DEVICE_MOST_RESIDUALS = 160 }; /* residual blocks of a decoder that is taken */
 
+/* A decoder on a device, for latents of one size. */
 typedef struct ith_vae_device {
     ith_context *context;
     const ith_vae *vae;
@@ -76,7 +78,7 @@ typedef struct ith_vae_device {
 bool ith_vae_device_serves(const ith_context *context, const char **reason);
 
 /* Makes the layers for latents of this size, without memory on the device. */
-ith_status ith_vae_device_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
+ith_status ith_vae_device_create(ith_context *context, const ith_vae *vae, const ith_vae_extent *extent,
                                  ith_vae_device **out);
 /* Takes the memory on the device, if enough is free, and uploads the weights. */
 ith_status ith_vae_device_open(ith_vae_device *d);
@@ -96,12 +98,12 @@ int64_t ith_vae_device_upload_bytes(const ith_vae_device *d);
 ith_status ith_vae_device_wait(const ith_vae_device *d);
 
 /* As ith_vae_decode, on the context's device, which has convolutions. */
-ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
-                                 int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
-                                 void *user, double *load_seconds);
+ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const float *latents,
+                                 const ith_vae_extent *extent, ith_vae_frame_fn on_frame, void *user,
+                                 double *load_seconds);
 /* As ith_vae_decode_bytes: memory of the host. */
 ith_status ith_vae_device_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                       int64_t height, int64_t width, int64_t *bytes);
+                                       const ith_vae_extent *extent, int64_t *bytes);
 
 /* The bytes of a pixel of `channels` numbers in the type of operands. */
 static inline int64_t ith_vae_device_pixel_bytes(const ith_vae_device *d, int64_t channels)

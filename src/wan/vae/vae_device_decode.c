@@ -128,23 +128,37 @@ static ith_status apply_residual(const ith_vae_device *d, const ith_vae_device_r
     return status;
 }
 
-/* y [rows][out] = x [rows][in] w [out][in]^T + bias, f32. */
-static ith_status multiply(const ith_vae_device *d, ith_dtype type, const void *x, int64_t rows, const void *w,
-                           int64_t in, int64_t out, const float *bias, float *y)
+/* y [rows][out] = x [rows][in] w [out][in]^T + bias, where rows are contiguous and y is f32. */
+static ith_status multiply(const ith_vae_device *d, ith_device_linear call)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
-    const ith_device_linear call = {.rows = rows,
-                                    .in = in,
-                                    .out = out,
-                                    .type = type,
-                                    .y_type = ITH_F32,
-                                    .x = x,
-                                    .x_stride = in,
-                                    .w = w,
-                                    .bias = bias,
-                                    .y = y,
-                                    .y_stride = out};
+    call.x_stride = call.in, call.y_stride = call.out, call.y_type = ITH_F32;
     return ith_device_check(d->context, d->use->module->layers->linear(d->stream, d->products, &call, said), said);
+}
+
+/* q, k = w n + bias, and vt = w_v n^T, for the normed pixels n. vt has no bias: it is a product of the weights of v as
+ * rows with the pixels as weights. */
+static ith_status make_qkv(const ith_vae_device *d, const char *n)
+{
+    const int64_t channels = d->qkv->filter->in, pixels = d->height * d->width;
+    const int64_t part = channels * ith_vae_device_pixel_bytes(d, channels); /* bytes of the weights of q */
+    const char *const w = d->qkv->w;
+    const ith_device_linear q = {.rows = pixels,
+                                 .in = channels,
+                                 .out = channels,
+                                 .type = d->type,
+                                 .x = n,
+                                 .w = w,
+                                 .bias = d->qkv->bias,
+                                 .y = d->q};
+    const ith_device_linear vt = {
+        .rows = channels, .in = channels, .out = pixels, .type = d->type, .x = w + 2 * part, .w = n, .y = d->vt};
+    ith_device_linear k = q;
+    k.w = w + part, k.bias = d->qkv->bias + channels, k.y = d->k;
+    ith_status status = multiply(d, q);
+    if (!status)
+        status = multiply(d, k);
+    return status ? status : multiply(d, vt);
 }
 
 /* o = softmax(q k^T / sqrt(channels)) v + bias, some rows at a time: v without its bias is vt^T, and the probabilities
@@ -157,32 +171,40 @@ static ith_status attend(const ith_vae_device *d, const float *bias)
     for (int64_t first = 0; first < pixels && !status; first += d->logit_rows) {
         const int64_t rows = ith_min64(d->logit_rows, pixels - first);
         const ith_device_softmax softmax = {d->logits, rows, pixels, (float)(1 / sqrt((double)channels))};
-        status = multiply(d, ITH_F32, d->q + first * channels, rows, d->k, channels, pixels, NULL, d->logits);
+        const ith_device_linear logits = {.rows = rows,
+                                          .in = channels,
+                                          .out = pixels,
+                                          .type = ITH_F32,
+                                          .x = d->q + first * channels,
+                                          .w = d->k,
+                                          .y = d->logits};
+        const ith_device_linear output = {.rows = rows,
+                                          .in = pixels,
+                                          .out = channels,
+                                          .type = ITH_F32,
+                                          .x = d->logits,
+                                          .w = d->vt,
+                                          .bias = bias,
+                                          .y = d->o + first * channels};
+        status = multiply(d, logits);
         if (!status)
             status = ith_device_check(d->context, d->ops->softmax(d->stream, &softmax, said), said);
         if (!status)
-            status = multiply(d, ITH_F32, d->logits, rows, d->vt, pixels, channels, bias, d->o + first * channels);
+            status = multiply(d, output);
     }
     return status;
 }
 
-/* The attention over the pixels of a latent frame, f += proj(attention(qkv(norm(f)))). x: receives f. vt is a product
- * of the weights of v as rows with the pixels as weights. */
+/* The attention over the pixels of a latent frame, f += proj(attention(qkv(norm(f)))). x: receives f. */
 static ith_status apply_attention(const ith_vae_device *d, float *x, flow *f)
 {
-    const int64_t channels = d->qkv->filter->in, pixels = d->height * d->width;
-    const int64_t part = channels * ith_vae_device_pixel_bytes(d, channels); /* bytes of the weights of q */
-    const char *const w = d->qkv->w, *const n = d->scratch;
+    const int64_t channels = d->qkv->filter->in;
     ith_device_pixels p = pass_of(d, f, 1, d->height, d->width, channels);
     p.sum = x;
     pass_to(d, &p, d->qkv, false);
     ith_status status = pass(d, &p);
     if (!status)
-        status = multiply(d, d->type, n, pixels, w, channels, channels, d->qkv->bias, d->q);
-    if (!status)
-        status = multiply(d, d->type, n, pixels, w + part, channels, channels, d->qkv->bias + channels, d->k);
-    if (!status)
-        status = multiply(d, d->type, w + 2 * part, channels, n, channels, pixels, NULL, d->vt);
+        status = make_qkv(d, d->scratch);
     if (!status)
         status = attend(d, d->qkv->bias + 2 * channels);
     const flow attended = {.x = d->o};
@@ -354,15 +376,18 @@ static ith_status decode(decoding *call)
     return status;
 }
 
-ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
-                                 int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
-                                 void *user, double *load_seconds)
+ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const float *latents,
+                                 const ith_vae_extent *extent, ith_vae_frame_fn on_frame, void *user,
+                                 double *load_seconds)
 {
     const double begin = ith_clock_seconds();
-    decoding call = {.latents = latents, .frames = frames, .rows = {0, height}, .on_frame = on_frame, .user = user};
-    if (band)
-        call.rows = *band;
-    ith_status status = ith_vae_device_create(context, vae, height, width, &call.d);
+    const ith_vae_span all = {0, extent->height};
+    decoding call = {.latents = latents,
+                     .frames = extent->frames,
+                     .rows = extent->band ? *extent->band : all,
+                     .on_frame = on_frame,
+                     .user = user};
+    ith_status status = ith_vae_device_create(context, vae, extent, &call.d);
     if (!status)
         status = ith_vae_device_open(call.d);
     if (load_seconds)
@@ -374,14 +399,14 @@ ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const
 }
 
 /* Makes an autoencoder and a decoder without weights and memory on the device, to count their bytes. */
-static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t height,
-                         int64_t width, int64_t *on_host, int64_t *on_device)
+static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                         const ith_vae_extent *extent, int64_t *on_host, int64_t *on_device)
 {
     ith_vae *vae = NULL;
     ith_vae_device *d = NULL;
     ith_status status = ith_vae_create(context, config, ITH_VAE_DECODER, types, &vae);
     if (!status)
-        status = ith_vae_device_create(context, vae, height, width, &d);
+        status = ith_vae_device_create(context, vae, extent, &d);
     if (!status)
         status = ith_vae_device_count(d, on_device);
     if (!status)
@@ -392,19 +417,19 @@ static ith_status sketch(ith_context *context, const ith_vae_config *config, ith
 }
 
 ith_status ith_vae_device_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                       int64_t height, int64_t width, int64_t *bytes)
+                                       const ith_vae_extent *extent, int64_t *bytes)
 {
     int64_t on_device;
-    return sketch(context, config, types, height, width, bytes, &on_device);
+    return sketch(context, config, types, extent, bytes, &on_device);
 }
 
 ith_status ith_vae_decode_device_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                       int64_t height, int64_t width, int64_t *bytes)
+                                       const ith_vae_extent *extent, int64_t *bytes)
 {
     const char *reason;
     int64_t on_host;
     *bytes = 0;
     if (!ith_vae_device_serves(context, &reason))
         return ITH_OK;
-    return sketch(context, config, types, height, width, &on_host, bytes);
+    return sketch(context, config, types, extent, &on_host, bytes);
 }

@@ -93,7 +93,7 @@ static int64_t device_size(const ith_vae_config *config)
     return (int64_t)sizeof(ith_vae_device) + convs * (int64_t)sizeof(ith_vae_device_conv);
 }
 
-ith_status ith_vae_device_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
+ith_status ith_vae_device_create(ith_context *context, const ith_vae *vae, const ith_vae_extent *extent,
                                  ith_vae_device **out)
 {
     const ith_vae_config *config = &vae->config;
@@ -106,7 +106,7 @@ ith_status ith_vae_device_create(ith_context *context, const ith_vae *vae, int64
     *out = d;
     if (!d)
         return ITH_ERR_MEMORY;
-    d->context = context, d->vae = vae, d->height = height, d->width = width;
+    d->context = context, d->vae = vae, d->height = extent->height, d->width = extent->width;
     d->use = ith_context_device_use(context), d->ops = d->use->module->convolutions;
     d->type = vae->types.rounded;
     add_layers(d);

@@ -271,19 +271,19 @@ static ith_status encode_latent(encoding *call, int64_t frame)
     return status;
 }
 
-ith_status ith_vae_encode(ith_context *context, const ith_vae *vae, int64_t frames, int64_t height, int64_t width,
+ith_status ith_vae_encode(ith_context *context, const ith_vae *vae, const ith_vae_extent *extent,
                           ith_vae_rows_fn give_rows, void *user, float *latents, double *load_seconds)
 {
     const double begin = ith_clock_seconds();
-    encoding call = {.give_rows = give_rows, .user = user, .latents = latents, .frames = frames};
-    ith_status status = ith_vae_check_size(context, frames, height, width, "encoded");
+    encoding call = {.give_rows = give_rows, .user = user, .latents = latents, .frames = extent->frames};
+    ith_status status = ith_vae_check_size(context, extent, "encoded");
     if (!status)
-        status = ith_vae_encoder_create(context, vae, height, width, &call.encoder);
+        status = ith_vae_encoder_create(context, vae, extent, &call.encoder);
     if (!status)
         status = ith_vae_work_open(&call.encoder->work);
     if (load_seconds)
         *load_seconds += ith_clock_seconds() - begin;
-    for (int64_t frame = 0; frame < frames && !status; frame++) {
+    for (int64_t frame = 0; frame < extent->frames && !status; frame++) {
         double traced = ith_trace_begin(context);
         status = encode_latent(&call, frame);
         ith_trace_end(context, traced, "encode", "compute");
@@ -295,20 +295,20 @@ ith_status ith_vae_encode(ith_context *context, const ith_vae *vae, int64_t fram
 /* ---- Predictions ------------------------------------------------------------------------------------------------ */
 
 /* Makes an autoencoder and an encoder as encoding does, but reads no weights and allocates no buffers. */
-static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t height,
-                         int64_t width, ith_vae **vae, ith_vae_encoder **encoder)
+static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                         const ith_vae_extent *extent, ith_vae **vae, ith_vae_encoder **encoder)
 {
     ith_status status = ith_vae_create(context, config, ITH_VAE_ENCODER, types, vae);
-    return status ? status : ith_vae_encoder_create(context, *vae, height, width, encoder);
+    return status ? status : ith_vae_encoder_create(context, *vae, extent, encoder);
 }
 
 ith_status ith_vae_encode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                int64_t height, int64_t width, int64_t *bytes)
+                                const ith_vae_extent *extent, int64_t *bytes)
 {
     ith_vae *vae = NULL;
     ith_vae_encoder *encoder = NULL;
     int64_t encode = 0;
-    ith_status status = sketch(context, config, types, height, width, &vae, &encoder);
+    ith_status status = sketch(context, config, types, extent, &vae, &encoder);
     if (!status)
         status = ith_vae_work_bytes(&encoder->work, &encode);
     if (!status)
@@ -319,13 +319,13 @@ ith_status ith_vae_encode_bytes(ith_context *context, const ith_vae_config *conf
 }
 
 ith_status ith_vae_encode_list(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                               int64_t frames, int64_t height, int64_t width, const ith_work_list *list)
+                               const ith_vae_extent *extent, const ith_work_list *list)
 {
     ith_vae *vae = NULL;
     ith_vae_encoder *encoder = NULL;
-    ith_status status = sketch(context, config, types, height, width, &vae, &encoder);
+    ith_status status = sketch(context, config, types, extent, &vae, &encoder);
     if (!status)
-        ith_vae_work_list(&encoder->work, frames, list);
+        ith_vae_work_list(&encoder->work, extent->frames, list);
     ith_vae_encoder_free(&encoder);
     ith_vae_free(context, &vae);
     return status;

@@ -16,6 +16,7 @@ typedef struct ith_vae_encoder_level {
     int64_t filling;         /* the slot of `begin` that gets the next frame of the level before */
 } ith_vae_encoder_level;
 
+/* An encoder for latents of one size. */
 typedef struct ith_vae_encoder {
     const ith_vae *vae;
     ith_vae_work work;  /* the rows at the end of the last level are work.middle.x */
@@ -27,7 +28,7 @@ typedef struct ith_vae_encoder {
 } ith_vae_encoder;
 
 /* Makes the layers that encode into latents of this size. ith_vae_work_open then allocates their memory. */
-ith_status ith_vae_encoder_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
+ith_status ith_vae_encoder_create(ith_context *context, const ith_vae *vae, const ith_vae_extent *extent,
                                   ith_vae_encoder **out);
 void ith_vae_encoder_free(ith_vae_encoder **encoder);
 

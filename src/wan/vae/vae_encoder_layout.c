@@ -119,7 +119,7 @@ static int64_t encoder_size(const ith_vae_config *config)
     return (int64_t)sizeof(ith_vae_encoder) + convs * (int64_t)sizeof(ith_vae_conv);
 }
 
-ith_status ith_vae_encoder_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
+ith_status ith_vae_encoder_create(ith_context *context, const ith_vae *vae, const ith_vae_extent *extent,
                                   ith_vae_encoder **out)
 {
     const int64_t bytes = encoder_size(&vae->config);
@@ -129,7 +129,7 @@ ith_status ith_vae_encoder_create(ith_context *context, const ith_vae *vae, int6
         return ITH_ERR_MEMORY;
     e->vae = vae;
     ith_vae_work_begin(&e->work, context, vae, e->convs, lay_out_frames, e, bytes);
-    add_layers(e, height, width);
+    add_layers(e, extent->height, extent->width);
     ith_status status = e->work.status;
     if (status)
         ith_vae_encoder_free(out);

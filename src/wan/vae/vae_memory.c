@@ -24,8 +24,9 @@ const char *ith_vae_level_name(int64_t level)
     return names[level];
 }
 
-ith_status ith_vae_check_size(ith_context *context, int64_t frames, int64_t height, int64_t width, const char *done)
+ith_status ith_vae_check_size(ith_context *context, const ith_vae_extent *extent, const char *done)
 {
+    const int64_t frames = extent->frames, height = extent->height, width = extent->width;
     if (frames < 1 || height < 1 || width < 1 || height > MOST_LATENT_SIDE || width > MOST_LATENT_SIDE)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "latents of %lld frames of %lld x %lld cannot be %s; sides must be from 1 to %d",

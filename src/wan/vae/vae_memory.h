@@ -20,7 +20,7 @@ void ith_vae_work_close(ith_vae_work *work);
 /* The name of a level in the trace. */
 const char *ith_vae_level_name(int64_t level);
 /* Checks the size of latents that are to be encoded or decoded (`done`). */
-ith_status ith_vae_check_size(ith_context *context, int64_t frames, int64_t height, int64_t width, const char *done);
+ith_status ith_vae_check_size(ith_context *context, const ith_vae_extent *extent, const char *done);
 
 /* Takes memory for rows from the arena. */
 void ith_vae_rows_lay_out(ith_vae_rows *rows, ith_arena *arena);

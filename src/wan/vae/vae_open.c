@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+/* The name of a module or a tensor, returned by value. */
 typedef struct module_name {
     char text[96];
 } module_name;

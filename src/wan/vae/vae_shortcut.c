@@ -2,8 +2,9 @@
 /* Shortcuts without weights (vae_shortcut.h). */
 #include "vae_shortcut.h"
 
-/* channel = (o copies + part) / repeats, and `over` is its remainder. For the next o, the quotient and the remainder of
- * copies / repeats are added to both, which takes no division. */
+/* Output o takes channel (o copies + part) / repeats of x; `over` is the remainder of this division. From one output to
+ * the next, `channel` grows by the quotient of copies / repeats, and `over` by its remainder, so the loop needs no
+ * division. */
 void ith_vae_shortcut_add(float *y, int64_t out, const float *x, int64_t copies, int64_t repeats, int64_t part)
 {
     const int64_t whole = copies / repeats, rest = copies % repeats;

@@ -38,6 +38,7 @@ typedef struct ith_vae_level {
     ith_vae_filter resample, time;
 } ith_vae_level;
 
+/* A half of an autoencoder. */
 struct ith_vae {
     ith_vae_config config;
     ith_vae_half half;

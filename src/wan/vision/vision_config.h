@@ -13,6 +13,7 @@ typedef enum ith_vision_act {
     ITH_VISION_GELU_QUICK /* x / (1 + e^(-1.702 x)) */
 } ith_vision_act;
 
+/* The sizes of an encoder, and the preparation of its pictures. */
 typedef struct ith_vision_config {
     int64_t image, patch; /* sides of the square picture and of a square patch, in pixels */
     int64_t dim, heads, ffn_dim;

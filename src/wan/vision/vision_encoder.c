@@ -18,6 +18,7 @@
 #include <omp.h>
 #include <stdio.h>
 
+/* An open encoder. */
 struct ith_vision_encoder {
     ith_vision_config config;
     ith_operand_types types;

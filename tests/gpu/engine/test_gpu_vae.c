@@ -143,7 +143,8 @@ static void check_golden(const char *model, const char *golden, const char *z_na
         ith_vae *vae = open_model(context, model, half ? bf16 : f32);
         frames out = new_frames(shape[1], shape[2], shape[3]);
         need(context,
-             ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out, NULL),
+             ith_vae_decode(context, vae, z->data, &(ith_vae_extent){z->shape[1], z->shape[2], z->shape[3], NULL},
+                            keep_frame, &out, NULL),
              "decoding");
         const double error = relative_l2(out.numbers, reference, positions * 3);
         const double ratio = psnr(out.numbers, reference, positions * 3);
@@ -169,7 +170,8 @@ static void check_video(ith_operand_types types)
     const int64_t *s = golden->shape, numbers = s[0] * s[1] * s[2] * s[3];
     frames out = new_frames(s[0], s[1], s[2]);
     need(context,
-         ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out, NULL),
+         ith_vae_decode(context, vae, z->data, &(ith_vae_extent){z->shape[1], z->shape[2], z->shape[3], NULL},
+                        keep_frame, &out, NULL),
          "decoding the golden video");
     int64_t by_one = 0, by_more = 0;
     double squares = 0;
@@ -220,10 +222,13 @@ static void check_causal(const char *model, int64_t channels, int64_t stride)
     float *two = make_latents(channels, 2, H * W), *four = make_latents(channels, 4, H * W);
     frames first = new_frames(5, stride * H, stride * W), all = new_frames(13, stride * H, stride * W);
     frames part = new_frames(13, stride * H, stride * W), stopped = {.most = 13, .stop_at = 2};
-    need(context, ith_vae_decode(context, vae, two, 2, H, W, NULL, keep_frame, &first, NULL), "decoding 2");
+    need(context, ith_vae_decode(context, vae, two, &(ith_vae_extent){2, H, W, NULL}, keep_frame, &first, NULL),
+         "decoding 2");
     const int64_t free_before = free_bytes(context);
-    need(context, ith_vae_decode(context, vae, four, 4, H, W, NULL, keep_frame, &all, NULL), "decoding 4");
-    need(context, ith_vae_decode(context, vae, four, 4, H, W, &band, keep_frame, &part, NULL), "decoding a band");
+    need(context, ith_vae_decode(context, vae, four, &(ith_vae_extent){4, H, W, NULL}, keep_frame, &all, NULL),
+         "decoding 4");
+    need(context, ith_vae_decode(context, vae, four, &(ith_vae_extent){4, H, W, &band}, keep_frame, &part, NULL),
+         "decoding a band");
     expect(first.count == 5 && !memcmp(first.numbers, all.numbers, (size_t)(5 * frame) * sizeof(float)),
            "%s: frames do not depend on those that follow", model);
     bool equal = true;
@@ -231,11 +236,13 @@ static void check_causal(const char *model, int64_t channels, int64_t stride)
         equal = equal && !memcmp(part.numbers + i * frame / 3 * 2, all.numbers + i * frame + frame / 3,
                                  (size_t)(frame / 3 * 2) * sizeof(float));
     expect(equal && part.count == 13, "%s: the rows of a band have the bits of whole frames", model);
-    expect(ith_vae_decode(context, vae, four, 4, H, W, NULL, keep_frame, &stopped, NULL) == ITH_ERR_INTERRUPTED &&
+    expect(ith_vae_decode(context, vae, four, &(ith_vae_extent){4, H, W, NULL}, keep_frame, &stopped, NULL) ==
+                   ITH_ERR_INTERRUPTED &&
                stopped.count == 2,
            "%s: the caller can stop", model);
     ith_context_interrupt(context);
-    expect(ith_vae_decode(context, vae, four, 4, H, W, NULL, keep_frame, &stopped, NULL) == ITH_ERR_INTERRUPTED,
+    expect(ith_vae_decode(context, vae, four, &(ith_vae_extent){4, H, W, NULL}, keep_frame, &stopped, NULL) ==
+               ITH_ERR_INTERRUPTED,
            "%s: an interrupted context does not decode: %s", model, ith_context_error(context));
     ith_context_end_interruption(context);
     const int64_t lost = free_before - free_bytes(context);
@@ -252,7 +259,8 @@ static void check_too_large(void)
     ith_vae *vae = open_model(context, "../models/shapes/vae", f32);
     frames none = {.stop_at = -1};
     float nothing = 0;
-    const ith_status status = ith_vae_decode(context, vae, &nothing, 1, 8000, 8000, NULL, keep_frame, &none, NULL);
+    const ith_status status =
+        ith_vae_decode(context, vae, &nothing, &(ith_vae_extent){1, 8000, 8000, NULL}, keep_frame, &none, NULL);
     expect(status == ITH_ERR_MEMORY || status == ITH_ERR_UNSUPPORTED, "pictures that are too large: %s",
            ith_context_error(context));
     ith_vae_free(context, &vae);
@@ -280,7 +288,7 @@ static void check_refused(const char *model, int64_t channels)
         frames out = {.most = 5, .stop_at = -1};
         atomic_store(&control->calls, 0);
         atomic_store(&control->refuse, refused);
-        status = ith_vae_decode(context, vae, latents, 2, 1, 1, NULL, keep_frame, &out, NULL);
+        status = ith_vae_decode(context, vae, latents, &(ith_vae_extent){2, 1, 1, NULL}, keep_frame, &out, NULL);
         silent += status && !ith_context_error(context)[0];
         kept += atomic_load(&control->device_held) != held || atomic_load(&control->pinned_held) ||
                 atomic_load(&control->streams) != streams;
@@ -312,7 +320,8 @@ static void check_published(bool wan_22, int64_t height, int64_t width)
         need(context, ith_vae_make_random(context, &config, ITH_VAE_DECODER, kind == 2 ? bf16 : f32, ITH_BF16, &vae),
              "weights");
         frames out = kind ? new_frames(5, rows, columns) : reference;
-        need(context, ith_vae_decode(context, vae, latents, 2, height, width, NULL, keep_frame, &out, NULL),
+        need(context,
+             ith_vae_decode(context, vae, latents, &(ith_vae_extent){2, height, width, NULL}, keep_frame, &out, NULL),
              "decoding at published widths");
         if (kind) {
             int64_t edge = 0;
@@ -352,9 +361,11 @@ static void print_rate(bool wan_22, ith_operand_types types, int64_t height, int
     float *latents = make_latents(config.z_dim, LATENT_FRAMES, rows * columns);
     frames out = {.most = 1000, .stop_at = -1};
     need(context, ith_vae_make_random(context, &config, ITH_VAE_DECODER, types, ITH_BF16, &vae), "weights");
-    ith_vae_decode_list(context, &config, types, LATENT_FRAMES, rows, columns, NULL, &list);
+    ith_vae_decode_list(context, &config, types, &(ith_vae_extent){LATENT_FRAMES, rows, columns, NULL}, &list);
     const double begin = now();
-    need(context, ith_vae_decode(context, vae, latents, LATENT_FRAMES, rows, columns, NULL, keep_frame, &out, &loaded),
+    need(context,
+         ith_vae_decode(context, vae, latents, &(ith_vae_extent){LATENT_FRAMES, rows, columns, NULL}, keep_frame, &out,
+                        &loaded),
          "decoding");
     const double seconds = now() - begin - loaded;
     printf("Wan 2.%d %s %lld x %lld: %lld frames in %.2f s after %.2f s of loading: %.1f frames/s, %.1f TFLOP/s\n",

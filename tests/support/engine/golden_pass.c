@@ -42,11 +42,12 @@ void golden_pass_prompts(const golden_pass *p, const float *rows[PASS_BATCH], in
 void golden_pass_open_with(golden_pass *p, const char *golden, const char *model, ith_lora *lora, int kind,
                            int64_t streamed)
 {
+    const ith_dit_choices choices = {.types = number_kind(kind), .lora = lora, .streamed = streamed};
     const float *rows[PASS_BATCH];
     int64_t counts[PASS_BATCH];
     *p = (golden_pass){.options = ITH_ATTN_OPTIONS_INIT, .repeats = 2, .limit = kind == OPERANDS_F32 ? 2e-5 : 3e-2};
     check(context, ith_tensor_file_open(context, golden, &p->file));
-    check(context, open_dit_with(context, model, lora, number_kind(kind), ITH_LINEAR_KEEP_NONE, streamed, &p->dit));
+    check(context, open_dit_with(context, model, &choices, &p->dit));
     const ith_tensor *latents = find_tensor(p->file, "latents"), *out = find_tensor(p->file, "out");
     const ith_tensor *time = find_tensor(p->file, "timestep");
     p->shape = (ith_dit_shape){PASS_BATCH, latents->shape[2], latents->shape[3], latents->shape[4], 0, 0, 0};

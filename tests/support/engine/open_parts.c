@@ -6,8 +6,7 @@
 
 #define STEM "diffusion_pytorch_model"
 
-ith_status open_dit_with(ith_context *own, const char *folder, ith_lora *lora, ith_number_types types,
-                         ith_linear_keep keep, int64_t streamed, ith_dit **out)
+ith_status open_dit_with(ith_context *own, const char *folder, const ith_dit_choices *choices, ith_dit **out)
 {
     ith_dit_config config;
     ith_store *store = NULL;
@@ -15,12 +14,12 @@ ith_status open_dit_with(ith_context *own, const char *folder, ith_lora *lora, i
     ith_status status = ith_dit_config_read(own, folder, &config);
     if (!status)
         status = ith_store_open(own, folder, STEM, ITH_STORE_INDEX_FIRST, &store);
-    return status ? status : ith_dit_open(own, &config, store, lora, types, keep, streamed, out);
+    return status ? status : ith_dit_open(own, &config, store, choices, out);
 }
 
 ith_status open_dit(ith_context *own, const char *folder, ith_number_types types, ith_linear_keep keep, ith_dit **out)
 {
-    return open_dit_with(own, folder, NULL, types, keep, 0, out);
+    return open_dit_with(own, folder, &(ith_dit_choices){.types = types, .keep = keep}, out);
 }
 
 ith_status open_text_encoder(ith_context *own, const char *folder, ith_operand_types types, bool keeps_packed,

@@ -10,10 +10,8 @@
 
 ith_status open_dit(ith_context *context, const char *folder, ith_number_types types, ith_linear_keep keep,
                     ith_dit **out);
-/* As open_dit, with a LoRA, which must outlive the transformer, and with layers that are streamed to the context's
- * device. */
-ith_status open_dit_with(ith_context *context, const char *folder, ith_lora *lora, ith_number_types types,
-                         ith_linear_keep keep, int64_t streamed, ith_dit **out);
+/* As open_dit, with all choices. */
+ith_status open_dit_with(ith_context *context, const char *folder, const ith_dit_choices *choices, ith_dit **out);
 ith_status open_text_encoder(ith_context *context, const char *folder, ith_operand_types types, bool keeps_packed,
                              ith_text_encoder **out);
 ith_status open_vae(ith_context *context, const char *folder, ith_vae_half half, ith_operand_types types,

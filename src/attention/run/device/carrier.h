@@ -39,6 +39,7 @@ typedef struct ith_carried {
     bool posted;  /* it has been posted; request is NULL if it has ended since */
 } ith_carried;
 
+/* The exchanges of one rank, and the order in which the waiting ones are to be posted. */
 typedef struct ith_carrier {
     const ith_attn_setting *setting;
     struct ith_device_stream *compute; /* the stream in which the device computes */

@@ -26,6 +26,7 @@ typedef struct ith_device_small {
     int32_t *halt;    /* 1 on the host; on the device 1 if the execution is to stop */
 } ith_device_small;
 
+/* The state of a sweep of one rank: its streams, and its memory on the device and in pinned memory of the host. */
 typedef struct ith_device_sweep {
     const ith_attn_setting *setting;
     ith_carrier *carrier;

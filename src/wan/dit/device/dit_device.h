@@ -44,6 +44,7 @@ typedef struct ith_dit_device_layer {
 
 enum { ITH_DIT_QKV, ITH_DIT_SELF_OUT, ITH_DIT_CROSS_Q, ITH_DIT_CROSS_OUT, ITH_DIT_FFN_UP, ITH_DIT_FFN_DOWN };
 
+/* The weights of an expert on a device. */
 typedef struct ith_dit_device {
     ith_device_use *use;
     void *memory; /* of the device: everything but streamed layers */
@@ -124,8 +125,9 @@ const ith_dit_device_layer *ith_dit_slots_layer(const ith_dit_device *device, co
  * reference. The rows of padding are equal. On the processor one key with a bias stands for them, but the fastest
  * kernels of devices take no biases. */
 ith_status ith_dit_device_take_text(ith_context *context, const ith_dit *dit, ith_dit_text *text);
-/* The bytes that this takes. */
+/* The bytes of the device that the copy of `batch` prompts takes. */
 int64_t ith_dit_device_text_bytes(const ith_dit *dit, int64_t batch);
+/* Frees the copy, if there is one. */
 void ith_dit_device_drop_text(ith_dit_text *text);
 
 /* Makes w->device, for a workspace that is complete except for its plans. */

@@ -134,13 +134,16 @@ static ith_status open_expert(ith_rank *rank, void *user)
     ith_shared *shared = &rank->pipeline->shared;
     double start = ith_clock_seconds(), traced = ith_trace_begin(context);
     const ith_model *model = rank->pipeline->model;
-    const ith_part part = part_of(w);
+    const ith_dit_choices choices = {
+        .types = rank->types,
+        .lora = model->loras[w->expert],
+        .keep = ith_denoise_keep(model, &rank->options, w->expert, &rank->size, rank->ranks),
+        .streamed = rank->on_device.streamed[w->expert],
+    };
     ith_store *store = NULL;
-    ith_status status = ith_model_open_unchanged(context, model, part, &store);
+    ith_status status = ith_model_open_unchanged(context, model, part_of(w), &store);
     if (!status)
-        status = ith_dit_open(context, &model->dit[w->expert], store, model->loras[w->expert], rank->types,
-                              ith_denoise_keep(model, &rank->options, w->expert, &rank->size, rank->ranks),
-                              rank->on_device.streamed[w->expert], &shared->dit);
+        status = ith_dit_open(context, &model->dit[w->expert], store, &choices, &shared->dit);
     ith_trace_end(context, traced, "open transformer", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;
     if (status)

@@ -20,6 +20,7 @@ typedef struct search {
     int64_t least_bytes;       /* the least predicted bytes so far, with any options */
 } search;
 
+/* A number of bytes as text, returned by value. */
 typedef struct byte_text {
     char text[32];
 } byte_text;

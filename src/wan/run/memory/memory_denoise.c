@@ -27,6 +27,15 @@ static ith_attn_options placed_attention(const ith_predicted_run *run, int rank)
     return attention;
 }
 
+/* Rank `rank` of the run, among the ranks that divide a sequence. attention: placed_attention of this rank. */
+static ith_dit_rank dit_rank_of(const ith_predicted_run *run, int rank, const ith_attn_options *attention)
+{
+    return (ith_dit_rank){.ranks = run->sequence_ranks,
+                          .rank = rank % run->sequence_ranks,
+                          .shared_memory = run->team->shares_memory,
+                          .options = attention};
+}
+
 /* The sum of the bytes of the DiT workspaces of all ranks in this process. A workspace depends on the number of
  * threads, so each rank's number of threads is set before its workspace is laid out. */
 static ith_status workspace_bytes(const ith_predicted_run *run, const ith_dit *dit, int64_t *bytes)
@@ -36,12 +45,11 @@ static ith_status workspace_bytes(const ith_predicted_run *run, const ith_dit *d
     int64_t begin, threads, one = 0;
     *bytes = 0;
     for (int i = 0; i < team->count && !status; i++) {
-        const int rank = ith_team_member(team, i);
         ith_share(run->options->threads, team->count, i, &begin, &threads);
         omp_set_num_threads(threads > 1 ? (int)threads : 1);
-        const ith_attn_options attention = placed_attention(run, rank);
-        status = ith_dit_workspace_bytes(run->context, dit, &run->shape, &attention, run->sequence_ranks,
-                                         rank % run->sequence_ranks, team->shares_memory, &one);
+        const ith_attn_options attention = placed_attention(run, ith_team_member(team, i));
+        const ith_dit_rank rank = dit_rank_of(run, ith_team_member(team, i), &attention);
+        status = ith_dit_workspace_bytes(run->context, dit, &run->shape, &rank, &one);
         *bytes += one;
     }
     omp_set_num_threads(run->options->threads);
@@ -71,17 +79,15 @@ static ith_status shards_bytes(const ith_predicted_run *run, int expert, int64_t
 {
     const ith_team *team = run->team;
     const ith_dit_config *config = &run->model->dit[expert];
+    const ith_shard_place place = {team->hosts, team->host_processes, team->first_on_host};
     *bytes = 0;
     if (!ith_shards_weights(run->options, team))
         return ITH_OK;
     if (!run->model->folder)
-        return ith_dit_shards_estimate(run->context, config, run->types, team->hosts, team->host_processes,
-                                       team->first_on_host, bytes);
+        return ith_dit_shards_estimate(run->context, config, run->types, &place, bytes);
     ith_store *store = NULL;
     ith_status status = ith_model_open_part(run->context, run->model, expert ? ITH_PART_DIT_2 : ITH_PART_DIT, &store);
-    return status ? status
-                  : ith_dit_shards_bytes(run->context, config, store, run->types, team->hosts, team->host_processes,
-                                         team->first_on_host, bytes);
+    return status ? status : ith_dit_shards_bytes(run->context, config, store, run->types, &place, bytes);
 }
 
 ith_status ith_predict_expert_on_device(const ith_predicted_run *run, const ith_dit *dit, int64_t *streamed,
@@ -92,11 +98,10 @@ ith_status ith_predict_expert_on_device(const ith_predicted_run *run, const ith_
     ith_status status = ITH_OK;
     int64_t ranks = 0;
     for (int i = 0; i < team->count && !status; i++) {
-        const int rank = ith_team_member(team, i);
-        const ith_attn_options attention = placed_attention(run, rank);
+        const ith_attn_options attention = placed_attention(run, ith_team_member(team, i));
+        const ith_dit_rank rank = dit_rank_of(run, ith_team_member(team, i), &attention);
         int64_t one = 0;
-        status = ith_dit_workspace_device_bytes(run->context, dit, &run->shape, &attention, run->sequence_ranks,
-                                                rank % run->sequence_ranks, team->shares_memory, &one);
+        status = ith_dit_workspace_device_bytes(run->context, dit, &run->shape, &rank, &one);
         ranks += one;
     }
     *streamed = ith_dit_streamed_layers(dit, texts, team->count, run->options->device_memory - ranks);
@@ -130,10 +135,13 @@ static void key_bytes(const ith_predicted_run *run, const ith_dit *dit, int64_t 
 static ith_status expert_bytes(const ith_predicted_run *run, int expert, int64_t *bytes)
 {
     const ith_model *model = run->model;
+    const ith_dit_choices choices = {
+        .types = run->types,
+        .lora = model->loras[expert],
+        .keep = ith_denoise_keep(model, run->options, expert, &run->size, run->team->ranks),
+    };
     ith_dit *dit = NULL;
-    ith_status status =
-        ith_dit_outline(run->context, &model->dit[expert], model->loras[expert], run->types,
-                        ith_denoise_keep(model, run->options, expert, &run->size, run->team->ranks), &dit);
+    ith_status status = ith_dit_outline(run->context, &model->dit[expert], &choices, &dit);
     if (status)
         return status;
     int64_t keys, making, ranks = 0, shards = 0, axes = 0, streamed = 0, on_device = 0, list = 0;

@@ -21,19 +21,19 @@ ith_status ith_settle_device_memory(ith_context *context, ith_generate_options *
 /* The memory of decoding. Rank 0's device decodes whole frames. */
 static ith_status decode_device_bytes(const ith_predicted_run *run, int64_t *bytes)
 {
+    const ith_vae_extent extent = {.height = run->size.height, .width = run->size.width};
     *bytes = 0;
     if (!run->model->vae.levels || !ith_team_has_first(run->team))
         return ITH_OK;
-    return ith_vae_decode_device_bytes(run->context, &run->model->vae, run->types.products, run->size.height,
-                                       run->size.width, bytes);
+    return ith_vae_decode_device_bytes(run->context, &run->model->vae, run->types.products, &extent, bytes);
 }
 
 static ith_status expert_device_bytes(const ith_predicted_run *run, int expert, int64_t *streamed, int64_t *bytes)
 {
     const ith_model *model = run->model;
+    const ith_dit_choices choices = {.types = run->types, .lora = model->loras[expert]};
     ith_dit *dit = NULL;
-    ith_status status = ith_dit_outline(run->context, &model->dit[expert], model->loras[expert], run->types,
-                                        ITH_LINEAR_KEEP_NONE, &dit);
+    ith_status status = ith_dit_outline(run->context, &model->dit[expert], &choices, &dit);
     if (!status)
         status = ith_predict_expert_on_device(run, dit, streamed, bytes);
     ith_dit_free(run->context, &dit);

@@ -158,13 +158,11 @@ static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *b
 }
 
 /* Each thread has some buffers of its own, so the prediction is made with the run's number of threads. */
-ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                             const int64_t counts[2], bool encodes, bool denoised, const ith_team *team, int64_t *bytes)
+ith_status ith_predict_model(const ith_predicted_run *run, bool encodes, int64_t *bytes)
 {
-    const ith_predicted_run run = ith_predicted_run_of(model, context, options, denoised, counts, team);
     int threads = omp_get_max_threads();
-    omp_set_num_threads(options->threads);
-    ith_status status = predict(&run, encodes, bytes);
+    omp_set_num_threads(run->options->threads);
+    ith_status status = predict(run, encodes, bytes);
     omp_set_num_threads(threads);
     return status;
 }
@@ -175,8 +173,10 @@ ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_g
     int64_t counts[2] = {0, 0};
     ith_status status = options->from_latents ? ITH_OK : ith_count_ids(pipeline, context, options, counts);
     const bool encodes = options->from_latents || !ith_prompts_are_kept(pipeline, context, options);
-    if (!status)
-        status = ith_predict_model(pipeline->model, context, options, counts, encodes, denoised, team, bytes);
+    if (status)
+        return status;
+    const ith_predicted_run run = ith_predicted_run_of(pipeline->model, context, options, denoised, counts, team);
+    status = ith_predict_model(&run, encodes, bytes);
     if (!status)
         *bytes += ith_prompts_kept_bytes(pipeline);
     return status;

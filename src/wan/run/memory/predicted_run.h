@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run whose memory is predicted, as the files of this folder pass it on. */
+/* A run whose memory is predicted. The model need not have a folder, so predictions of videos (cost/video_cost.c) use
+ * it, too. */
 #ifndef ITH_WAN_PREDICTED_RUN_H
 #define ITH_WAN_PREDICTED_RUN_H
 
@@ -7,6 +8,7 @@
 #include "../../part/precision.h"
 #include "run_memory.h"
 
+/* A run, and the sizes that follow from its options. */
 typedef struct ith_predicted_run {
     const ith_model *model;
     ith_context *context;
@@ -20,9 +22,13 @@ typedef struct ith_predicted_run {
     int sequence_ranks;  /* number of ranks that divide a sequence */
 } ith_predicted_run;
 
+/* Describes a run. options, team and model must outlive the result. counts: as in ith_predicted_run. */
 ith_predicted_run ith_predicted_run_of(const ith_model *model, ith_context *context,
                                        const ith_generate_options *options, bool denoised, const int64_t counts[2],
                                        const ith_team *team);
+/* Sets *bytes to the peak memory of the process in which the ranks of run->team run as threads. encodes: the run
+ * encodes its prompts; false: the pipeline keeps them. */
+ith_status ith_predict_model(const ith_predicted_run *run, bool encodes, int64_t *bytes);
 
 /* Sets *bytes to the peak memory of denoising: the memory of the larger expert, if a step is left, and the buffers of
  * every rank. */

@@ -12,11 +12,6 @@
  * options->resume_file holds (ith_saved_run_is_denoised); so in the functions below. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options, bool denoised,
                        const ith_team *team, int64_t *bytes);
-/* As ith_predict, for a model that need not have a folder, with prompts of counts[0] and counts[1] token ids.
- * encodes: the run encodes them; false: the pipeline keeps them. */
-ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                             const int64_t counts[2], bool encodes, bool denoised, const ith_team *team,
-                             int64_t *bytes);
 /* As ith_predict. If the options leave open which layers keep their weights, and the run would take most of the
  * process's share of the free memory, sets them to keep none. */
 ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith_generate_options *options,
