@@ -83,6 +83,9 @@ if [ -e run ]; then
     expect 1 "^ithaca: changed: its metadata was changed or is damaged\$" "${run[@]}" --output clip.mp4 --resume changed
     rm changed
     expect 1 "prompt is not the same in the saved run" "${run[@]}" --output clip.mp4 --resume run --prompt x
+    # the message must blame the file, and not an option that nobody has given
+    expect 1 "^ithaca: run may be a saved run of another model: " "$ithaca" generate --quiet --model "$model-i2v" \
+        --resume run --output clip.mp4
     expect 1 "'run' is there already" "${run[@]}" --output clip.mp4 --checkpoint run --prompt x
     expect 0 "" "${run[@]}" --resume run --dry-run --json
     step=$(grep -aoE '"step":"[0-9]+"' run | tr -cd 0-9)

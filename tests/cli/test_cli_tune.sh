@@ -243,7 +243,17 @@ expect 2 "--attention-only excludes --ffn-dim" "$ithaca" tune $small --attention
 expect 2 "--timeout needs several processes" "$ithaca" tune $small --timeout 5
 expect 2 "--wisdom none leaves no file" "$ithaca" tune $small --wisdom none
 echo "a letter" >"$work/letter"
-expect 1 "letter, line 1: this is not wisdom" "$ithaca" tune $small --wisdom "$work/letter"
+expect 1 "letter, line 1: this is not wisdom: remove the file, or name another with --wisdom" \
+    "$ithaca" tune $small --wisdom "$work/letter"
+[ "$(cat "$work/letter")" = "a letter" ] || fail "a file that is no wisdom was replaced"
+# Wisdom of another machine or version is replaced.
+for line in 1 2; do
+    sed "$line"'s/$/ of old/' "$work/wisdom" >"$work/foreign"
+    expect 1 "foreign, line $line: this wisdom is of another" "$ithaca" $bench --wisdom "$work/foreign"
+    expect 0 "warning: .*foreign, line $line: this wisdom is of another .*; it is replaced" \
+        "$ithaca" "${small_tune[@]}" --wisdom "$work/foreign"
+    expect 0 "" "$ithaca" $bench --wisdom "$work/foreign"
+done
 echo "levels: [" >"$cache/machine.yaml"
 expect 1 "machine.yaml" "$ithaca" tune $small --budget 5
 finish

@@ -247,6 +247,47 @@ static void a_file_of_the_working_folder_is_taken(void **state)
     assert_same(&got, &wanted);
 }
 
+/* Copies the small files of the checkpoint MODEL, but not its tokenizer, and makes its transformers and autoencoder. */
+static void make_checkpoint_without_tokenizer(void)
+{
+    make_part("transformer", "transformer", "diffusion_pytorch_model", name_as_is, "", NONE, 1);
+    make_part("transformer_2", "transformer_2", "diffusion_pytorch_model", name_as_is, "", NONE, 1);
+    make_part("vae", "vae", "diffusion_pytorch_model", name_as_is, "", NONE, 1);
+    make_part("text_encoder", "text_encoder", "model", name_as_is, "", NONE, 1);
+    make_folder("scheduler");
+    copy_file(MODEL "/text_encoder/config.json", "text_encoder/config.json");
+    copy_file(MODEL "/model_index.json", "model_index.json");
+    copy_file(MODEL "/scheduler/scheduler_config.json", "scheduler/scheduler_config.json");
+}
+
+/* A checkpoint without a tokenizer is refused with the name of the option. Its text encoder may come from a file with a
+ * tokenizer in it, or beside it. */
+static void a_checkpoint_without_a_tokenizer(void **state)
+{
+    (void)state;
+    const frame wanted = video_of_folder(MODEL);
+    package *text = calloc(1, sizeof *text);
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    char name[512];
+    make_checkpoint_without_tokenizer(), make_folder("text");
+    files.folder = folder;
+    assert_files_refused(files, ITH_ERR_IO, "tokenizer is needed (");
+    package_add(text, MODEL "/text_encoder", name_as_is, "", NONE);
+    package_write(text, in_folder("text/plain.safetensors"), 0, 1);
+    add_tokenizer(text, "spiece_model");
+    package_write(text, in_folder("text/text.safetensors"), 0, 1);
+    package_free(text);
+    snprintf(name, sizeof name, "%s/text/text.safetensors", folder);
+    files.text_encoder = name;
+    const frame embedded = video_of(&files);
+    assert_same(&embedded, &wanted);
+    snprintf(name, sizeof name, "%s/text/plain.safetensors", folder);
+    assert_files_refused(files, ITH_ERR_ARGUMENT, "tokenizer is needed: ");
+    copy_file(MODEL "/tokenizer/spiece.model", "text/spiece.model");
+    const frame beside = video_of(&files);
+    assert_same(&beside, &wanted);
+}
+
 /* The tokenizer in the model's folder is taken, not the tokenizer beside the text encoder. */
 static void the_tokenizer_of_the_folder_is_taken(void **state)
 {
@@ -306,6 +347,7 @@ int main(void)
         test(a_variant_is_taken),
         test(an_image_encoder_may_be_a_file),
         test(a_file_of_the_working_folder_is_taken),
+        test(a_checkpoint_without_a_tokenizer),
         test(the_tokenizer_of_the_folder_is_taken),
     };
     return cmocka_run_group_tests_name("model files", tests, NULL, NULL);

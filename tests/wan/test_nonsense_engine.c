@@ -535,6 +535,48 @@ static void should_stop_uses_the_tokenizer(void **state)
     ith_pipeline_close(&a.pipeline);
 }
 
+/* A run of one pipeline, in whose callbacks another pipeline of the same context makes a run. */
+typedef struct nest {
+    ith_pipeline *inner;
+    bool inner_done; /* the inner run has ended */
+    bool stops;      /* should_stop asks to stop when the inner run has ended */
+    int64_t frames;  /* thousandths of frames that on_progress has shown */
+} nest;
+
+static void run_inside(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    nest *n = user;
+    const ith_generate_options o = small_run();
+    (void)total;
+    if (stage == ITH_STAGE_DECODE)
+        n->frames = done;
+    if (n->inner_done || stage != ITH_STAGE_TEXT)
+        return;
+    check(context, ith_pipeline_generate(n->inner, NULL, &o, NULL));
+    n->inner_done = true;
+}
+
+static bool stops_after_the_inner_run(void *user)
+{
+    const nest *n = user;
+    return n->stops && n->inner_done;
+}
+
+/* After the inner run the outer run still shows its progress and asks whether to stop. */
+static void a_run_within_a_run(void **state)
+{
+    (void)state;
+    nest n = {.inner_done = false};
+    ith_generate_options o = small_run();
+    o.on_progress = run_inside, o.should_stop = stops_after_the_inner_run, o.user = &n;
+    check(context, ith_pipeline_open(context, MODEL, &n.inner));
+    check(context, ith_pipeline_generate(pipeline, NULL, &o, NULL));
+    assert_int_equal(n.frames, ITH_PROGRESS_UNIT);
+    n.inner_done = false, n.stops = true;
+    REFUSED_AS(ITH_ERR_INTERRUPTED, context, "stopped", ith_pipeline_generate(pipeline, NULL, &o, NULL));
+    ith_pipeline_close(&n.inner);
+}
+
 /* ---- files.h --------------------------------------------------------------------------------------------------- */
 
 static void tensor_files(void **state)
@@ -689,6 +731,7 @@ int main(void)
         cmocka_unit_test(attention_of_runs),
         cmocka_unit_test(answers_of_callbacks),
         cmocka_unit_test(should_stop_uses_the_tokenizer),
+        cmocka_unit_test(a_run_within_a_run),
         cmocka_unit_test(tensor_files),
         cmocka_unit_test(wrong_tensors),
         cmocka_unit_test(writing),

@@ -8,10 +8,12 @@
 #include "../launch/progress.h"
 #include "../launch/thread_limit.h"
 #include "../machine/machine_file.h"
+#include "../option/complaint.h"
 #include "../shared_option/attend_options.h"
 #include "../shared_option/device_option.h"
 #include "../support/video_tokens.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -145,6 +147,24 @@ static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
 
 /* ---- The command ----------------------------------------------------------------------------------------------- */
 
+/* Reads the wisdom of earlier runs. Wisdom of another machine or version is replaced, as the journal is. */
+static int read_wisdom(ith_tune *t)
+{
+    char why[PATH_MAX + 512];
+    if (access(t->wisdom, F_OK))
+        return ITH_EXIT_DONE;
+    const ith_status status = ith_wisdom_load(t->context, t->wisdom);
+    if (!status)
+        return ITH_EXIT_DONE;
+    snprintf(why, sizeof why, "%s", ith_context_error(t->context));
+    if (status != ITH_ERR_FORMAT)
+        return ith_cli_error("%s", why);
+    if (ith_wisdom_save(t->context, t->wisdom)) /* it replaces no other file */
+        return ith_cli_error("%s: remove the file, or name another with --wisdom", why);
+    ith_error_print("warning: %s; it is replaced", why);
+    return ITH_EXIT_DONE;
+}
+
 static int open_files(ith_tune *t, const char *command)
 {
     const ith_tune_settings *s = t->settings;
@@ -153,8 +173,8 @@ static int open_files(ith_tune *t, const char *command)
         code = ith_cli_usage(command, "--wisdom none leaves no file for the results");
     if (!code)
         code = ith_tune_find_machine(t);
-    if (!code && !access(t->wisdom, F_OK) && ith_wisdom_load(t->context, t->wisdom))
-        code = ith_cli_error("%s", ith_context_error(t->context));
+    if (!code)
+        code = read_wisdom(t);
     return code ? code : ith_journal_open(t->context, t->wisdom, s->again, &t->journal);
 }
 

@@ -45,6 +45,17 @@ static ith_status load_embedded(ith_context *context, const ith_source *source, 
     return status;
 }
 
+/* Loads the tokenizer of a pipeline. A checkpoint may lack it. */
+static ith_status load_tokenizer(ith_context *context, const ith_sources *sources, ith_tokenizer **out)
+{
+    if (!sources->tokenizer)
+        return load_embedded(context, &sources->parts[ITH_PART_TEXT], out);
+    const ith_status status = ith_tokenizer_load(context, sources->tokenizer, out);
+    if (status != ITH_ERR_IO || sources->tokenizer_named || ith_tokenizer_is_in(context, sources->tokenizer))
+        return status;
+    return ith_fail_in(context, status, "tokenizer is needed (spiece.model of google/umt5-xxl can be it)");
+}
+
 /* While the tokenizer is read, the caller's should_stop may call functions of the pipeline that also read it. The
  * pipeline keeps the tokenizer that is complete first. */
 ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *context)
@@ -52,11 +63,9 @@ ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *cont
     if (pipeline->tokenizer)
         return ITH_OK;
     const ith_sources *sources = &pipeline->model->sources;
-    const ith_source *text = &sources->parts[ITH_PART_TEXT];
-    const char *path = sources->tokenizer ? sources->tokenizer : text->paths[0];
+    const char *path = sources->tokenizer ? sources->tokenizer : sources->parts[ITH_PART_TEXT].paths[0];
     ith_tokenizer *tokenizer = NULL;
-    ith_status status =
-        sources->tokenizer ? ith_tokenizer_load(context, path, &tokenizer) : load_embedded(context, text, &tokenizer);
+    ith_status status = load_tokenizer(context, sources, &tokenizer);
     if (status)
         return status;
     const int64_t pieces = ith_tokenizer_vocab(tokenizer), vocab = pipeline->model->text.vocab;

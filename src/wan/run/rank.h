@@ -48,6 +48,7 @@ typedef struct ith_rank {
     uint64_t model_hash, noise_hash; /* on rank 0, of a run that is saved or resumed: hashes for its file */
     ith_generate_report report;
     ith_observer observer;
+    ith_observer *observer_before; /* of a run in whose callback this run was called; restored at its end */
     int threads_before; /* the calling thread's number of OpenMP threads before the run, restored at its end */
     bool joined;        /* this rank is counted in pipeline->shared.ranks */
     bool begun;         /* ith_rank_begin has succeeded */

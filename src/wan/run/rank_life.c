@@ -90,6 +90,7 @@ static void observe(ith_rank *rank)
                                     .tick = rank->position ? NULL : move_weights,
                                     .user = rank};
     ith_observer_open(&rank->observer);
+    rank->observer_before = ith_context_observer(rank->context);
     ith_context_set_observer(rank->context, &rank->observer);
 }
 
@@ -249,7 +250,7 @@ ith_status ith_rank_end(ith_rank *rank, ith_status status)
     ith_context_set_device_use(rank->context, rank->device);
     if (ith_context_observer(rank->context) == &rank->observer) {
         omp_set_num_threads(rank->threads_before);
-        ith_context_set_observer(rank->context, NULL);
+        ith_context_set_observer(rank->context, rank->observer_before);
         ith_observer_close(&rank->observer);
     }
     ith_dump_free(rank->context, &rank->dump);

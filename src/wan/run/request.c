@@ -68,7 +68,7 @@ static void put_size(const ith_model_info *info, ith_generate_options *options)
 }
 
 /* Checks the frames, and the height and width if they are not 0: a side that is not given may follow from the other and
- * from an image. A run that is resumed has its size from its file. */
+ * from an image. */
 static ith_status check_size(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     const ith_model_info *info = &model->info;
@@ -82,7 +82,7 @@ static ith_status check_size(ith_context *context, const ith_model *model, const
         status = ith_multiple_check(context, "height", options->height, 0, info->size_multiple, most_pixels);
     if (!status && options->width)
         status = ith_multiple_check(context, "width", options->width, 0, info->size_multiple, most_pixels);
-    return status && options->resume_file ? ith_fail_in(context, status, "%s", options->resume_file) : status;
+    return status;
 }
 
 static ith_status check_range(ith_context *context, const char *name, double value, double least, double most)
@@ -348,6 +348,21 @@ static ith_status read_given(ith_context *context, const ith_generate_options *g
     return status;
 }
 
+/* Checks that the model can have made a saved run, from which the options come. Its files are compared later. */
+static ith_status check_resumed(ith_context *context, const ith_model *model, const ith_generate_options *options)
+{
+    ith_status status = check_boundary(context, model, options);
+    if (!status)
+        status = check_images(context, model, options);
+    if (!status)
+        status = check_sampling(context, model, options);
+    if (!status)
+        status = check_size(context, model, options);
+    return status == ITH_ERR_ARGUMENT
+               ? ith_fail_in(context, status, "%s may be a saved run of another model", options->resume_file)
+               : status;
+}
+
 /* For a run with denoising steps: checks the images and the sampling, and makes the size and the shift complete. */
 static ith_status settle_denoising(ith_context *context, const ith_model *model, bool has_shift, bool sized,
                                    ith_generate_options *options)
@@ -383,7 +398,10 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
         return status;
     const bool has_shift = options->shift != 0;
     put_defaults(model, options);
-    status = check_words(context, options);
+    if (*saved)
+        status = check_resumed(context, model, options);
+    if (!status)
+        status = check_words(context, options);
     if (!status)
         status = check_numbers(context, model, options);
     if (!status)

@@ -547,18 +547,12 @@ static ith_status take_rest(ith_context *context, ith_sources *out)
     return status;
 }
 
-/* Finds the tokenizer: where the caller says, in the model's folder, or beside the text encoder. NULL if only the
- * text encoder's own files can hold it. */
-static ith_status find_tokenizer(ith_context *context, const ith_model_files *files, ith_sources *out)
+/* Looks for the tokenizer in the model's folder and beside the text encoder. */
+static ith_status search_tokenizer(ith_context *context, const ith_model_files *files, ith_sources *out)
 {
     const char *const folders[] = {files->folder, out->parts[ITH_PART_TEXT].config};
     static const char *const places[] = {ITH_TOKENIZER_FOLDER, ITH_TOKENIZER_ORIGINAL_FOLDER, ".",
                                          "../" ITH_TOKENIZER_FOLDER};
-    if (files->tokenizer)
-        return ith_tokenizer_find(context, files->tokenizer, &out->tokenizer);
-    if (out->folder)
-        return (out->tokenizer = ith_format(context, "%s/" ITH_TOKENIZER_FOLDER, out->folder)) ? ITH_OK
-                                                                                               : ITH_ERR_MEMORY;
     for (int place = 0; place < ITH_COUNT(places); place++)
         for (int i = 0; i < 2; i++) {
             if (!folders[i])
@@ -573,6 +567,26 @@ static ith_status find_tokenizer(ith_context *context, const ith_model_files *fi
             ith_free(context, path);
         }
     return ITH_OK;
+}
+
+/* Finds the tokenizer: where the caller says, in the checkpoint, or where search_tokenizer finds it. NULL if only the
+ * text encoder's own files can hold it; they cannot in a checkpoint. */
+static ith_status find_tokenizer(ith_context *context, const ith_model_files *files, ith_sources *out)
+{
+    out->tokenizer_named = files->tokenizer;
+    if (files->tokenizer)
+        return ith_tokenizer_find(context, files->tokenizer, &out->tokenizer);
+    if (out->folder) {
+        char *path = ith_format(context, "%s/" ITH_TOKENIZER_FOLDER, out->folder);
+        if (!path)
+            return ITH_ERR_MEMORY;
+        if (ith_tokenizer_is_in(context, path) || !out->parts[ITH_PART_TEXT].paths) {
+            out->tokenizer = path;
+            return ITH_OK;
+        }
+        ith_free(context, path);
+    }
+    return search_tokenizer(context, files, out);
 }
 
 ith_status ith_sources_find(ith_context *context, const ith_model_files *files, ith_sources *out)

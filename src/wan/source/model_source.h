@@ -38,6 +38,7 @@ typedef struct ith_sources {
     int experts;       /* number of transformers; 0: model_index.json has the number */
     bool needs_vision; /* the transformer's files are of a model with an image encoder; false in a checkpoint */
     char *tokenizer;   /* a folder with a tokenizer, or its file; NULL: the weight files of the text encoder hold it */
+    bool tokenizer_named; /* ith_model_files names the tokenizer */
 } ith_sources;
 
 /* Finds the files of a model. Opens weight files of other origins, to recognise them. ITH_ERR_ARGUMENT for a

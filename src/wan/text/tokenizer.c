@@ -166,8 +166,11 @@ static ith_status load_folder(ith_context *context, const char *folder, ith_toke
          *json = ith_format(context, "%s/" ITH_TOKENIZER_JSON, folder);
     struct stat info;
     ith_status status = model && json ? ITH_OK : ITH_ERR_MEMORY;
-    if (!status && !exists(context, model) && !exists(context, json) && stat(folder, &info))
-        status = ith_fail(context, ITH_ERR_IO, "cannot open %s: %s", folder, strerror(errno));
+    if (!status && !exists(context, model) && !exists(context, json))
+        status = stat(folder, &info)
+                     ? ith_fail(context, ITH_ERR_IO, "cannot open %s: %s", folder, strerror(errno))
+                     : ith_fail(context, ITH_ERR_IO, "%s holds neither " ITH_TOKENIZER_MODEL " nor " ITH_TOKENIZER_JSON,
+                                folder);
     if (!status)
         status = load_both(context, model, json, tokenizer);
     ith_free(context, model);
