@@ -391,12 +391,12 @@ static void a_start_takes_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_complete),   cmocka_unit_test(no_kernel_is_faster_than_its_peak),
-        cmocka_unit_test(nonsense_is_refused), cmocka_unit_test(it_stops_and_shows_progress),
-        cmocka_unit_test(one_thread_will_do),  cmocka_unit_test(it_stops_and_shows_progress),
-        cmocka_unit_test(a_group_has_levels),  cmocka_unit_test(a_group_fails_together),
-        cmocka_unit_test(a_burst_is_no_rate),  cmocka_unit_test(wisdom_is_of_this_machine),
-        cmocka_unit_test(a_start_takes_time),  cmocka_unit_test(many_threads_stop_soon),
+        cmocka_unit_test(rows_are_complete),         cmocka_unit_test(no_kernel_is_faster_than_its_peak),
+        cmocka_unit_test(nonsense_is_refused),       cmocka_unit_test(it_stops_and_shows_progress),
+        cmocka_unit_test(one_thread_will_do),        cmocka_unit_test(a_group_has_levels),
+        cmocka_unit_test(a_group_fails_together),    cmocka_unit_test(a_burst_is_no_rate),
+        cmocka_unit_test(wisdom_is_of_this_machine), cmocka_unit_test(a_start_takes_time),
+        cmocka_unit_test(many_threads_stop_soon),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }
