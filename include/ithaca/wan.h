@@ -346,8 +346,10 @@ typedef struct ith_generate_options {
      * only. should_stop is called on every rank; threads that have the same function call it at the same time.
      * on_progress is called whenever a part of the work is done (a tensor is opened, or a part of a layer, a step or a
      * frame is computed). In between it is called about once a second with the same numbers, while the run is alive.
-     * Callbacks may call the library, also with the run's context and in a run of another pipeline. A further run of
-     * the same pipeline is refused, and the pipeline must not be closed. */
+     * Callbacks may call the library, also with the run's context, and run another pipeline. With the run's context
+     * such a run may compute on the processor although a device was chosen; it needs a context of its own for a device.
+     * A further run of the same pipeline is refused. The pipeline must not be closed. A clone of the context that a
+     * callback makes must be destroyed before the run ends. */
     void (*on_progress)(void *user, ith_stage stage, int64_t done, int64_t total);
     /* Gets finished frames in order: [height, width, 3] 8-bit RGB, valid during the call. A failure that it returns
      * ends the run with this status; a number that is no ith_status counts as ITH_ERR_ABORTED. Other ranks wait

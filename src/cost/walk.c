@@ -4,8 +4,9 @@
  * The schedules of all ranks have the same POST and WAIT steps, so ranks are walked side by side. If there are few
  * ranks, all are walked, and each waits for its own peers. On a line (bidir) of few axes one rank of each axis is
  * walked, and waits for its neighbours. Otherwise a few ranks stand for all: the first rank, which has the largest
- * shares; the last rank; on a line a rank in the middle, which has other hops than the ranks at the ends; and the ranks
- * at the boundaries of the levels. On a ring an exchange is ready when all ranks that are walked have posted it. */
+ * shares; a rank that has the most heads in a hop; the last rank; on a line a rank in the middle, which has other hops
+ * than the ranks at the ends; and the ranks at the boundaries of the levels. On a ring an exchange is ready when all
+ * ranks that are walked have posted it. */
 #include "walk.h"
 
 #include "../base/context.h"

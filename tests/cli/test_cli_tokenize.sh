@@ -22,7 +22,8 @@ for tokenizer in "$model/tokenizer" "$model"/tokenizer/*.model; do
     same "$work/want" "$work/out"
 done
 expect 1 "^ithaca: cannot open not/there: No such file" "$ithaca" tokenize --tokenizer not/there a
-expect 1 "^ithaca: $model/vae holds neither spiece.model nor tokenizer.json" "$ithaca" tokenize --tokenizer "$model/vae" a
+expect 1 "^ithaca: $model/vae holds neither spiece.model nor tokenizer.json" \
+    "$ithaca" tokenize --tokenizer "$model/vae" a
 expect 1 "text 1: .*UTF-8" "$ithaca" tokenize --tokenizer "$model/tokenizer" $'not \xff\xfe fine'
 expect 2 "--model is needed, or --dit" "$ithaca" tokenize --tokenizer "$model/tokenizer" --vae x a
 
@@ -35,7 +36,8 @@ expect 1 "text 2: .*UTF-8" "$ithaca" tokenize --model "$model" fine $'not \xff\x
 expect 1 "^ithaca: cannot read /dev/null" "$ithaca" tokenize --tokenizer /dev/null --model "$model" a
 expect 1 "^ithaca: cannot open not/there: No such file" "$ithaca" tokenize --tokenizer not/there --model "$model" a
 mkdir "$work/cut" && ln -s "$model"/* "$work/cut" && rm "$work/cut/tokenizer" || fail "no copy of the model"
-expect 1 "^ithaca: --tokenizer is needed .*umt5-xxl.*: cannot open $work/cut/tokenizer: No such file" "$ithaca" tokenize --model "$work/cut" a
+expect 1 "^ithaca: --tokenizer is needed .*umt5-xxl.*: cannot open $work/cut/tokenizer: No such file" \
+    "$ithaca" tokenize --model "$work/cut" a
 mkdir "$work/cut/tokenizer"
 expect 1 "^ithaca: --tokenizer is needed .*: $work/cut/tokenizer holds neither" "$ithaca" tokenize --model "$work/cut" a
 expect 2 "--model is needed, or --dit, or --dit-high and --dit-low, or --tokenizer alone" "$ithaca" tokenize a

@@ -249,10 +249,12 @@ expect 1 "letter, line 1: this is not wisdom: remove the file, or name another w
 # Wisdom of another machine or version is replaced.
 for line in 1 2; do
     sed "$line"'s/$/ of old/' "$work/wisdom" >"$work/foreign"
+    (head -1 "$cache/wisdom.journal" && echo "a rate of the old machine") >"$work/foreign.journal"
     expect 1 "foreign, line $line: this wisdom is of another" "$ithaca" $bench --wisdom "$work/foreign"
     expect 0 "warning: .*foreign, line $line: this wisdom is of another .*; it is replaced" \
         "$ithaca" "${small_tune[@]}" --wisdom "$work/foreign"
     expect 0 "" "$ithaca" $bench --wisdom "$work/foreign"
+    grep -q old "$work/foreign.journal" && fail "the journal of another machine was kept"
 done
 echo "levels: [" >"$cache/machine.yaml"
 expect 1 "machine.yaml" "$ithaca" tune $small --budget 5

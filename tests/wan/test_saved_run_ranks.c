@@ -163,6 +163,8 @@ static void contradictions_are_named(void **state)
     CONTRADICT("seed is 4, and 3 in", again.seed = 4);
     attention.block_kv = 512;
     CONTRADICT("block_kv is 512, and 0 in", again.attention = &attention);
+    CONTRADICT("takes no image whose shape would need an area", again.area = 4096); /* the saved run has no area */
+    assert_null(strstr(ith_context_error(context), "another model"));
     CONTRADICT("dump_file", again.dump_file = altered);
     CONTRADICT("from_latents", again.from_latents = run.latents);
     CONTRADICT("leave out dump_file", again.resume_file = NULL; again.from_latents = run.latents;

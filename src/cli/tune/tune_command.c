@@ -147,35 +147,41 @@ static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
 
 /* ---- The command ----------------------------------------------------------------------------------------------- */
 
-/* Reads the wisdom of earlier runs. Wisdom of another machine or version is replaced, as the journal is. */
-static int read_wisdom(ith_tune *t)
+/* Reads the wisdom of earlier runs. Replaces wisdom of another machine or version, and then sets *replaced to true. */
+static int read_wisdom(ith_tune *t, bool *replaced)
 {
     char why[PATH_MAX + 512];
+    *replaced = false;
     if (access(t->wisdom, F_OK))
         return ITH_EXIT_DONE;
-    const ith_status status = ith_wisdom_load(t->context, t->wisdom);
+    ith_status status = ith_wisdom_load(t->context, t->wisdom);
     if (!status)
         return ITH_EXIT_DONE;
     snprintf(why, sizeof why, "%s", ith_context_error(t->context));
     if (status != ITH_ERR_FORMAT)
         return ith_cli_error("%s", why);
-    if (ith_wisdom_save(t->context, t->wisdom)) /* it replaces no other file */
+    status = ith_wisdom_save(t->context, t->wisdom);
+    if (status == ITH_ERR_FORMAT) /* the file is no wisdom, and is kept */
         return ith_cli_error("%s: remove the file, or name another with --wisdom", why);
+    if (status)
+        return ith_cli_error("%s", ith_context_error(t->context));
     ith_error_print("warning: %s; it is replaced", why);
+    *replaced = true;
     return ITH_EXIT_DONE;
 }
 
 static int open_files(ith_tune *t, const char *command)
 {
     const ith_tune_settings *s = t->settings;
+    bool replaced = false;
     int code = ith_tune_find_file("--wisdom", s->wisdom, "wisdom", t->wisdom);
     if (!code && !t->wisdom[0])
         code = ith_cli_usage(command, "--wisdom none leaves no file for the results");
     if (!code)
         code = ith_tune_find_machine(t);
     if (!code)
-        code = read_wisdom(t);
-    return code ? code : ith_journal_open(t->context, t->wisdom, s->again, &t->journal);
+        code = read_wisdom(t, &replaced);
+    return code ? code : ith_journal_open(t->context, t->wisdom, s->again || replaced, &t->journal);
 }
 
 /* Ends the line that ith_tune_show has begun. */

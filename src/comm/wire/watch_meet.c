@@ -45,7 +45,7 @@
 /* Once this process has all its connections, others have this time to report a missing one. */
 #define GRACE_SECONDS 0.5
 
-/* The numbers of connections of a meeting. */
+/* The sizes of a meeting. */
 enum {
     ATTEMPTS = ITH_WATCH_INTERFACES + 2, /* the interfaces and two loopbacks */
     ARRIVALS = 64,                       /* connections whose hello is awaited */

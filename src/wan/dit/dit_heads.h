@@ -21,7 +21,8 @@ typedef struct ith_dit_heads {
     int64_t strip;    /* ith_linear_strip of the linear workspace */
 } ith_dit_heads;
 
-/* The output of a linear layer, whose y are the vectors of these rows side by side. `heads` must outlive its use. */
+/* The output of a linear layer. Each row of its y holds the row's vectors side by side. `heads` must outlive its
+ * use. */
 ith_linear_output ith_dit_heads_output(ith_dit_heads *heads);
 
 #endif

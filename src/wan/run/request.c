@@ -348,16 +348,20 @@ static ith_status read_given(ith_context *context, const ith_generate_options *g
     return status;
 }
 
-/* Checks that the model can have made a saved run, from which the options come. Its files are compared later. */
+/* Checks that the model can have made a saved run, from which most options come. Its files are compared later. */
 static ith_status check_resumed(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
-    ith_status status = check_boundary(context, model, options);
+    ith_generate_options saved = *options;
+    saved.area = 0; /* no saved run has an area: the caller may have given it */
+    ith_status status = check_range(context, "steps", (double)saved.steps, 1, MOST_STEPS);
     if (!status)
-        status = check_images(context, model, options);
+        status = check_boundary(context, model, &saved);
     if (!status)
-        status = check_sampling(context, model, options);
+        status = check_images(context, model, &saved);
     if (!status)
-        status = check_size(context, model, options);
+        status = check_sampling(context, model, &saved);
+    if (!status)
+        status = check_size(context, model, &saved);
     return status == ITH_ERR_ARGUMENT
                ? ith_fail_in(context, status, "%s may be a saved run of another model", options->resume_file)
                : status;

@@ -29,8 +29,8 @@ void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity,
 void ith_sampler_clean(const ith_sampler *sampler, int64_t step, const float *x, float *velocity);
 
 /* The arrays with which a sampler remembers earlier steps, each as long as the latents: a run that is saved keeps them.
- * Euler has none. Their contents are defined between two steps; before step 0 they are 0. The first function returns
- * their number, the second one of them, and the third its name in files. */
+ * Euler has none. Their contents are defined between two steps; before step 0 they are 0. The functions return
+ * the number of arrays, array number `index`, and its name in files. */
 #define ITH_SAMPLER_MOST_ARRAYS (1 + ITH_SCHEDULER_MOST_ORDER)
 int64_t ith_sampler_array_count(const ith_scheduler *scheduler, ith_solver solver);
 float *ith_sampler_array(ith_sampler *sampler, int64_t index);

@@ -570,7 +570,7 @@ static ith_status search_tokenizer(ith_context *context, const ith_model_files *
 }
 
 /* Finds the tokenizer: where the caller says, in the checkpoint, or where search_tokenizer finds it. NULL if only the
- * text encoder's own files can hold it; they cannot in a checkpoint. */
+ * named files of the text encoder can hold it. */
 static ith_status find_tokenizer(ith_context *context, const ith_model_files *files, ith_sources *out)
 {
     out->tokenizer_named = files->tokenizer;

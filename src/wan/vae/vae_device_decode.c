@@ -136,8 +136,8 @@ static ith_status multiply(const ith_vae_device *d, ith_device_linear call)
     return ith_device_check(d->context, d->use->module->layers->linear(d->stream, d->products, &call, said), said);
 }
 
-/* q, k = w n + bias, and vt = w_v n^T, for the normed pixels n. vt has no bias: it is a product of the weights of v as
- * rows with the pixels as weights. */
+/* q, k = n w^T + bias, and vt = w_v n^T, for the normed pixels n. vt has no bias: it is a product of the weights of v
+ * as rows with the pixels as weights. */
 static ith_status make_qkv(const ith_vae_device *d, const char *n)
 {
     const int64_t channels = d->qkv->filter->in, pixels = d->height * d->width;

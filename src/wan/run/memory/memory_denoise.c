@@ -47,8 +47,9 @@ static ith_status workspace_bytes(const ith_predicted_run *run, const ith_dit *d
     for (int i = 0; i < team->count && !status; i++) {
         ith_share(run->options->threads, team->count, i, &begin, &threads);
         omp_set_num_threads(threads > 1 ? (int)threads : 1);
-        const ith_attn_options attention = placed_attention(run, ith_team_member(team, i));
-        const ith_dit_rank rank = dit_rank_of(run, ith_team_member(team, i), &attention);
+        const int member = ith_team_member(team, i);
+        const ith_attn_options attention = placed_attention(run, member);
+        const ith_dit_rank rank = dit_rank_of(run, member, &attention);
         status = ith_dit_workspace_bytes(run->context, dit, &run->shape, &rank, &one);
         *bytes += one;
     }
@@ -98,8 +99,9 @@ ith_status ith_predict_expert_on_device(const ith_predicted_run *run, const ith_
     ith_status status = ITH_OK;
     int64_t ranks = 0;
     for (int i = 0; i < team->count && !status; i++) {
-        const ith_attn_options attention = placed_attention(run, ith_team_member(team, i));
-        const ith_dit_rank rank = dit_rank_of(run, ith_team_member(team, i), &attention);
+        const int member = ith_team_member(team, i);
+        const ith_attn_options attention = placed_attention(run, member);
+        const ith_dit_rank rank = dit_rank_of(run, member, &attention);
         int64_t one = 0;
         status = ith_dit_workspace_device_bytes(run->context, dit, &run->shape, &rank, &one);
         ranks += one;

@@ -22,7 +22,8 @@ typedef struct ith_predicted_run {
     int sequence_ranks;  /* number of ranks that divide a sequence */
 } ith_predicted_run;
 
-/* Describes a run. options, team and model must outlive the result. counts: as in ith_predicted_run. */
+/* Describes a run. options: filled in by ith_request_read, with a settled device_memory. options, team and model must
+ * outlive the result. counts: as in ith_predicted_run. */
 ith_predicted_run ith_predicted_run_of(const ith_model *model, ith_context *context,
                                        const ith_generate_options *options, bool denoised, const int64_t counts[2],
                                        const ith_team *team);
