@@ -22,7 +22,7 @@ for tokenizer in "$model/tokenizer" "$model"/tokenizer/*.model; do
     same "$work/want" "$work/out"
 done
 expect 1 "^ithaca: cannot open not/there: No such file" "$ithaca" tokenize --tokenizer not/there a
-expect 1 "^ithaca: $model/vae holds neither spiece.model nor tokenizer.json" \
+expect 1 "^ithaca: cannot open $model/vae/spiece.model: No such file .*; its folder has no tokenizer.json either" \
     "$ithaca" tokenize --tokenizer "$model/vae" a
 expect 1 "text 1: .*UTF-8" "$ithaca" tokenize --tokenizer "$model/tokenizer" $'not \xff\xfe fine'
 expect 2 "--model is needed, or --dit" "$ithaca" tokenize --tokenizer "$model/tokenizer" --vae x a
@@ -39,7 +39,8 @@ mkdir "$work/cut" && ln -s "$model"/* "$work/cut" && rm "$work/cut/tokenizer" ||
 expect 1 "^ithaca: --tokenizer is needed .*umt5-xxl.*: cannot open $work/cut/tokenizer: No such file" \
     "$ithaca" tokenize --model "$work/cut" a
 mkdir "$work/cut/tokenizer"
-expect 1 "^ithaca: --tokenizer is needed .*: $work/cut/tokenizer holds neither" "$ithaca" tokenize --model "$work/cut" a
+expect 1 "^ithaca: --tokenizer is needed .*: cannot open $work/cut/tokenizer/spiece.model: No such file .*tokenizer.json" \
+    "$ithaca" tokenize --model "$work/cut" a
 expect 2 "--model is needed, or --dit, or --dit-high and --dit-low, or --tokenizer alone" "$ithaca" tokenize a
 printf 'a\nb\0c\n' | "$ithaca" tokenize --model "$model" >"$work/out" 2>"$work/err" && fail "NUL is taken"
 grep -q "text 2: .*NUL" "$work/err" || fail "NUL: $(cat "$work/err")"

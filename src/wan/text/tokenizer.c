@@ -160,17 +160,23 @@ static ith_status load_both(ith_context *context, const char *model, const char 
     return status;
 }
 
+/* Says that a folder is missing, or that it has no tokenizer. model: the path of its SentencePiece model. */
+static ith_status fail_missing(ith_context *context, const char *folder, const char *model)
+{
+    struct stat info;
+    if (stat(folder, &info))
+        return ith_fail(context, ITH_ERR_IO, "cannot open %s: %s", folder, strerror(errno));
+    return ith_fail(context, ITH_ERR_IO, "cannot open %s: %s; its folder has no " ITH_TOKENIZER_JSON " either", model,
+                    strerror(ENOENT));
+}
+
 static ith_status load_folder(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
 {
     char *model = ith_format(context, "%s/" ITH_TOKENIZER_MODEL, folder),
          *json = ith_format(context, "%s/" ITH_TOKENIZER_JSON, folder);
-    struct stat info;
     ith_status status = model && json ? ITH_OK : ITH_ERR_MEMORY;
     if (!status && !exists(context, model) && !exists(context, json))
-        status = stat(folder, &info)
-                     ? ith_fail(context, ITH_ERR_IO, "cannot open %s: %s", folder, strerror(errno))
-                     : ith_fail(context, ITH_ERR_IO, "%s holds neither " ITH_TOKENIZER_MODEL " nor " ITH_TOKENIZER_JSON,
-                                folder);
+        status = fail_missing(context, folder, model);
     if (!status)
         status = load_both(context, model, json, tokenizer);
     ith_free(context, model);
