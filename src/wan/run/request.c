@@ -67,6 +67,15 @@ static void put_size(const ith_model_info *info, ith_generate_options *options)
         options->width = info->width;
 }
 
+/* Returns the status of a check of settings that a resumed run has from its file. If the model does not allow them, the
+ * sentence says that the file may be of another model. */
+static ith_status blame_saved_run(ith_context *context, const ith_generate_options *options, ith_status status)
+{
+    return status == ITH_ERR_ARGUMENT && options->resume_file
+               ? ith_fail_in(context, status, "%s may be a saved run of another model", options->resume_file)
+               : status;
+}
+
 /* Checks the frames, and the height and width if they are not 0: a side that is not given may follow from the other and
  * from an image. */
 static ith_status check_size(ith_context *context, const ith_model *model, const ith_generate_options *options)
@@ -187,8 +196,6 @@ static const char *fault_of_images(const ith_model_info *model, const ith_genera
         return "it makes videos between a first and a last image, and needs more than one frame";
     if (options->last_image && options->frames == 1)
         return "a video of one frame has no last frame beside the first: leave the last image out";
-    if (options->area && model->image_use == ITH_IMAGE_UNUSED)
-        return "it takes no image whose shape would need an area: give height and width";
     return NULL;
 }
 
@@ -198,7 +205,12 @@ static ith_status check_images(ith_context *context, const ith_model *model, con
 {
     const char *fault = fault_of_images(&model->info, options);
     if (fault)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s", model->info.kind, fault);
+        return blame_saved_run(context, options,
+                               ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s", model->info.kind, fault));
+    if (options->area && model->info.image_use == ITH_IMAGE_UNUSED)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%s: it takes no image whose shape would need an area: give height and width",
+                        model->info.kind);
     if (model->dit[0].image_dim && ith_context_device_use(context))
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "%s: models with an image encoder compute on the processor alone: leave the device out",
@@ -251,7 +263,7 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     if (!status && model->info.experts == 2)
         status = check_range(context, "guidance of the low-noise expert", options->guidance[1], -100, 100);
     if (!status)
-        status = check_boundary(context, model, options);
+        status = blame_saved_run(context, options, check_boundary(context, model, options));
     if (!status)
         status = check_range(context, "threads", options->threads, 1, INT_MAX);
     if (!status)
@@ -348,34 +360,15 @@ static ith_status read_given(ith_context *context, const ith_generate_options *g
     return status;
 }
 
-/* Checks that the model can have made a saved run, from which most options come. Its files are compared later. */
-static ith_status check_resumed(ith_context *context, const ith_model *model, const ith_generate_options *options)
-{
-    ith_generate_options saved = *options;
-    saved.area = 0; /* no saved run has an area: the caller may have given it */
-    ith_status status = check_range(context, "steps", (double)saved.steps, 1, MOST_STEPS);
-    if (!status)
-        status = check_boundary(context, model, &saved);
-    if (!status)
-        status = check_images(context, model, &saved);
-    if (!status)
-        status = check_sampling(context, model, &saved);
-    if (!status)
-        status = check_size(context, model, &saved);
-    return status == ITH_ERR_ARGUMENT
-               ? ith_fail_in(context, status, "%s may be a saved run of another model", options->resume_file)
-               : status;
-}
-
 /* For a run with denoising steps: checks the images and the sampling, and makes the size and the shift complete. */
 static ith_status settle_denoising(ith_context *context, const ith_model *model, bool has_shift, bool sized,
                                    ith_generate_options *options)
 {
     ith_status status = check_images(context, model, options);
     if (!status)
-        status = check_sampling(context, model, options);
+        status = blame_saved_run(context, options, check_sampling(context, model, options));
     if (!status) /* the given sides: put_size computes the others from them */
-        status = check_size(context, model, options);
+        status = blame_saved_run(context, options, check_size(context, model, options));
     if (status)
         return status;
     put_size(&model->info, options);
@@ -402,10 +395,7 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
         return status;
     const bool has_shift = options->shift != 0;
     put_defaults(model, options);
-    if (*saved)
-        status = check_resumed(context, model, options);
-    if (!status)
-        status = check_words(context, options);
+    status = check_words(context, options);
     if (!status)
         status = check_numbers(context, model, options);
     if (!status)

@@ -77,6 +77,12 @@ typedef struct ith_vae_extent {
     const ith_vae_span *band; /* NULL: all rows, as in encoding */
 } ith_vae_extent;
 
+/* The rows of latents that are decoded. */
+static inline ith_vae_span ith_vae_band_of(const ith_vae_extent *extent)
+{
+    return extent->band ? *extent->band : (ith_vae_span){0, extent->height};
+}
+
 /* A function that gets a decoded frame, [height, width, 3] in [-1, 1], which is valid during the call. A result other
  * than ITH_OK ends the decoding. */
 typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *frame, int64_t height, int64_t width);

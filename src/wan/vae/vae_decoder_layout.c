@@ -156,7 +156,7 @@ static int64_t decoder_size(const ith_vae_config *config)
 ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, const ith_vae_extent *extent,
                                   ith_vae_decoder **out)
 {
-    const ith_vae_span all = {0, extent->height};
+    const ith_vae_span band = ith_vae_band_of(extent);
     const int64_t bytes = decoder_size(&vae->config);
     ith_vae_decoder *d = ith_alloc_zero(context, 1, bytes, "a decoder");
     *out = d;
@@ -164,7 +164,7 @@ ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, cons
         return ITH_ERR_MEMORY;
     d->vae = vae;
     ith_vae_work_begin(&d->work, context, vae, d->convs, lay_out_frames, d, bytes);
-    add_layers(d, extent->height, extent->width, extent->band ? extent->band : &all);
+    add_layers(d, extent->height, extent->width, &band);
     ith_status status = d->work.status;
     if (status)
         ith_vae_decoder_free(out);

@@ -381,10 +381,9 @@ ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const
                                  double *load_seconds)
 {
     const double begin = ith_clock_seconds();
-    const ith_vae_span all = {0, extent->height};
     decoding call = {.latents = latents,
                      .frames = extent->frames,
-                     .rows = extent->band ? *extent->band : all,
+                     .rows = ith_vae_band_of(extent),
                      .on_frame = on_frame,
                      .user = user};
     ith_status status = ith_vae_device_create(context, vae, extent, &call.d);
